@@ -74,7 +74,7 @@ def _part(part: Any, folder: str) -> Any:
     """A part of a message; an image that is no URL is a file."""
     if not isinstance(part, dict) or part.get("type") not in KINDS:
         return part
-    name = part.get("image_url", part.get("image"))
+    name = part.get("image_url", part.get("image", part.get("audio")))
     name = name.get("url") if isinstance(name, dict) else name
     if not isinstance(name, str) or name.startswith(("data:", "http:", "https:")):
         return part

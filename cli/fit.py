@@ -19,13 +19,12 @@ from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
-from rwkv_gpu.llm.load_options import room_of, vision_for
+from rwkv_gpu.llm.load_options import room_of, senses_for
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
-from rwkv_gpu.vision.encoder import tower_bytes
-from rwkv_gpu.vision.projector import Vision
+from rwkv_gpu.vision.senses import Senses
 
 from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
@@ -49,7 +48,7 @@ def command(
 ) -> None:  # fmt: skip
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
 
-    LoRA adapters, a draft model, the model's own head for drafts and a projector for images are counted, too.
+    LoRA adapters, a draft model, the model's own head for drafts and a projector for images or audio are counted, too.
     """
     with ExitStack() as stack:
         file = stack.enter_context(GGUFFile.open(model))
@@ -70,9 +69,9 @@ def command(
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
         given = None if mmproj is None else Path(mmproj)
-        vision = vision_for(file, target, given, finds=not no_mmproj, devices=len(names))
+        senses = senses_for(file, target, given, finds=not no_mmproj, devices=len(names))
         companions = Companions(adapters, drafts.model)
-        wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", vision)
+        wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", senses)
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
         }  # fmt: skip
@@ -101,11 +100,11 @@ class Wanted:
     companions: Companions = NO_COMPANIONS
     offload: Offload = ON_GPU
     chunk_size: int | Literal["auto"] = "auto"
-    vision: Vision | None = None
+    senses: Senses | None = None
 
     def companions_on(self, device: Device | None) -> Companions:
         """Returns the files that share a device with the model, including its projector."""
-        return replace(self.companions, projector=0 if self.vision is None else tower_bytes(self.vision, device))
+        return replace(self.companions, projector=0 if self.senses is None else self.senses.tower_bytes(device))
 
 
 @contextmanager
@@ -188,7 +187,7 @@ def describe(result: Fit, choice: Choice) -> list[str]:
     ]
     lines += [f"  adapters {sized(result.adapters)}"] if result.adapters else []
     lines += [f"  draft    {sized(result.draft)}"] if result.draft else []
-    lines += [f"  images   {sized(result.projector)}, once there is one"] if result.projector else []
+    lines += [f"  media    {sized(result.projector)}, once there is one"] if result.projector else []
     lines += [f"  in main memory: {line}" for line in main_memory_lines(result)]
     if result.buffer_limit is not None and result.binding_limit is not None:
         lines.append(f"  limits   {sized(result.buffer_limit)} per buffer, {sized(result.binding_limit)} per binding")

@@ -19,8 +19,9 @@ from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.registry import Model, load_model
-from rwkv_gpu.vision.eyes import find_vision
-from rwkv_gpu.vision.projector import ARCHITECTURE, vision_of
+from rwkv_gpu.vision.eyes import find_senses
+from rwkv_gpu.vision.projector import ARCHITECTURE
+from rwkv_gpu.vision.senses import Senses, senses_of
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import model_arguments, shared
@@ -156,20 +157,24 @@ def projector_facts(file: GGUFFile) -> dict[str, Any]:
     """The facts of a projector file, or the name of a projector next to a model."""
     try:
         if file.str("general.architecture") == ARCHITECTURE:
-            vision = vision_of(file)
-            sizes, side = vision.preparation, vision.preparation.side
-            most = sizes.most // sizes.step**2
-            return {
-                "projector_type": vision.type,
-                "layers": len(vision.tower.layers),
-                "patch": sizes.patch,
-                "images": f"{side} x {side} pixels" if side else f"of any shape, {most:,} rows at most",
-                "row_width": vision.width,
-            }
-        found = find_vision(file, load_model(file))
+            return _senses_facts(senses_of(file))
+        found = find_senses(file, load_model(file))
     except RwkvGpuError as error:  # that of a model is under what it needs
-        return {"images": f"not supported: {error}"} if file.str("general.architecture") == ARCHITECTURE else {}
+        return {"projector": f"not supported: {error}"} if file.str("general.architecture") == ARCHITECTURE else {}
     return {} if found is None else {"projector": str(found.path), "projector_type": found.type}
+
+
+def _senses_facts(senses: Senses) -> dict[str, Any]:
+    facts: dict[str, Any] = {"projector_type": senses.type, "layers": len(senses.parts[0].tower.layers)}
+    if senses.vision is not None:
+        sizes, side = senses.vision.preparation, senses.vision.preparation.side
+        most = sizes.most // sizes.step**2
+        facts["patch"] = sizes.patch
+        facts["images"] = f"{side} x {side} pixels" if side else f"of any shape, {most:,} rows at most"
+    if senses.hearing is not None:
+        tower = senses.hearing.tower
+        facts["audio"] = f"{len(tower.outputs)} rows for each 30 seconds, {tower.mels} mel bands"
+    return {**facts, "row_width": senses.parts[0].width}
 
 
 def _shown(value: Any) -> str:

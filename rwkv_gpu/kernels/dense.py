@@ -33,7 +33,7 @@ RMS_NORM = Kernel(
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
 EXCESS = Kernel("dense/excess", "excess", (LANES,))
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
-UNARIES = "activation", "softcap", "clamp", "clip", "scale", "swish", "xielu"
+UNARIES = "activation", "softcap", "clamp", "clip", "gelu_erf", "scale", "swish", "xielu"
 UNARY = Hole("unary", tuple(f"dense/unary/{part}" for part in UNARIES))
 MAP_UNARY = Kernel(
     "dense/map_unary",

@@ -22,7 +22,7 @@ from .chat_completion import answers
 from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import CHAT_DEFAULTS, Completion, Settings, form, own_names, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
-from .images import Sight, Source, marked
+from .images import Sight, Source, marked, recording_of
 from .session import SavedChat, SavedSession
 from .tools import Calling, Tools
 from .transcript import Transcript
@@ -162,22 +162,41 @@ class Chat:
 
     @overload
     def send(
-        self, text: str, *, images: Sequence[Source] = (), n: None = None, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
+        n: None = None,
+        **settings: Unpack[Settings],
     ) -> Completion: ...
     @overload
     def send(
-        self, text: str, *, images: Sequence[Source] = (), n: int, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
+        n: int,
+        **settings: Unpack[Settings],
     ) -> list[Completion]: ...
     def send(
-        self, text: str, *, images: Sequence[Source] = (), n: int | None = None, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
+        n: int | None = None,
+        **settings: Unpack[Settings],
     ) -> Completion | list[Completion]:
         """Answers a question. With `n`, returns a list of `n` answers; the chat continues from the first.
 
-        Each of `images` is a path, the bytes of a file, an array or a PIL image.
+        Each of `images` is a path, the bytes of a file, an array or a PIL image. Each of `audio` is a path, the bytes
+        of a file, or an array of mono samples at 16 kHz.
         """
         if n is None:
-            return self.stream(text, images=images, **settings).wait()
-        start = self._answers(Generation, text, images, settings)
+            return self.stream(text, images=images, audio=audio, **settings).wait()
+        start = self._answers(Generation, self._question(text, images, audio), settings)
         return wait_all(start, range(answers(n)), self._llm.info.sequences)
 
     def stream(
@@ -185,27 +204,46 @@ class Chat:
         text: str,
         *,
         images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
         on_prompt: OnPrompt | None = None,
         **settings: Unpack[Settings],
     ) -> Generation:
         """Answers a question, event by event."""
-        return self._ask(Generation, self._question(text, images), on_prompt, settings)
+        return self._ask(Generation, self._question(text, images, audio), on_prompt, settings)
 
     @overload
     async def asend(
-        self, text: str, *, images: Sequence[Source] = (), n: None = None, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
+        n: None = None,
+        **settings: Unpack[Settings],
     ) -> Completion: ...
     @overload
     async def asend(
-        self, text: str, *, images: Sequence[Source] = (), n: int, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
+        n: int,
+        **settings: Unpack[Settings],
     ) -> list[Completion]: ...
     async def asend(
-        self, text: str, *, images: Sequence[Source] = (), n: int | None = None, **settings: Unpack[Settings]
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
+        n: int | None = None,
+        **settings: Unpack[Settings],
     ) -> Completion | list[Completion]:
         """`send` for asyncio."""
         if n is None:
-            return await self.astream(text, images=images, **settings).wait()
-        start = self._answers(AsyncGeneration, text, images, settings)
+            return await self.astream(text, images=images, audio=audio, **settings).wait()
+        start = self._answers(AsyncGeneration, self._question(text, images, audio), settings)
         return await await_all(start, range(answers(n)), self._llm.info.sequences)
 
     def astream(
@@ -213,11 +251,12 @@ class Chat:
         text: str,
         *,
         images: Sequence[Source] = (),
+        audio: Sequence[Source] = (),
         on_prompt: OnPrompt | None = None,
         **settings: Unpack[Settings],
     ) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in chat.astream("hi")`."""
-        return self._ask(AsyncGeneration, self._question(text, images), on_prompt, settings)
+        return self._ask(AsyncGeneration, self._question(text, images, audio), on_prompt, settings)
 
     def regenerate(self, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
         """Answers the last question again, replacing its answer."""
@@ -277,11 +316,12 @@ class Chat:
         """
         save_chats(path, [self], half_state=half_state)
 
-    def _question(self, text: str, images: Sequence[Source] = ()) -> tuple[Message, ...]:
+    def _question(self, text: str, images: Sequence[Source] = (), audio: Sequence[Source] = ()) -> tuple[Message, ...]:
         self._stop_reading()
         asked: dict[str, object] = {"role": "user", "content": text}
-        if images:
-            asked["images"] = [Path(one) if isinstance(one, str) else one for one in images]
+        if images or audio:
+            paths = [Path(one) if isinstance(one, str) else one for one in images]
+            asked["images"] = [*paths, *map(recording_of, audio)]
         before = self._with_results([NOT_CALLED] * len(self.calls))
         return (*before, *_checked([asked], self._format.sight))
 
@@ -361,10 +401,9 @@ class Chat:
         return replace(answer, content=message["content"] or "", raw=None, calls=calls) if calls else answer
 
     def _answers(
-        self, reading: type[R], text: str, images: Sequence[Source], settings: Mapping[str, Any]
+        self, reading: type[R], messages: tuple[Message, ...], settings: Mapping[str, Any]
     ) -> Callable[[int], R]:
-        """Starts the answers to a question, by index. The first becomes the chat's own."""
-        messages = self._question(text, images)
+        """Starts the answers to the last message, by index. The first becomes the chat's own."""
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
 
         def start(index: int) -> R:
@@ -428,7 +467,7 @@ class Chat:
 def _identity(llm: Backend, chat_format: ChatFormat) -> tuple[str, bytes]:
     """The data that identify a model and its projector."""
     sight = chat_format.sight
-    return llm.model_file.fingerprint, b"" if sight is None else sight.vision.identity
+    return llm.model_file.fingerprint, b"" if sight is None else sight.senses.identity
 
 
 def save_chats(

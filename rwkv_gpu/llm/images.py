@@ -13,11 +13,13 @@ from typing import Any
 from ..engine.media import IMAGE, Span, image_ids
 from ..errors import BadInput
 from ..text.base import Tokenizer
-from ..vision.encoder import Image, prepare
-from ..vision.pixels import MOST_BYTES, Source, picture_of
-from ..vision.projector import Vision
+from ..vision.encoder import Image, prepare, unseen
+from ..vision.hearing import hear
+from ..vision.pixels import MOST_BYTES, Source
+from ..vision.samples import Recording, medium_of, recording_of
+from ..vision.senses import Senses
 
-__all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source"]
+__all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
@@ -26,7 +28,9 @@ BLIND = (
     "this model was loaded without a projector, so it sees no images; put its mmproj file next to it, or name it "
     "with --mmproj"
 )
-KINDS = "image", "image_url", "input_image"  # types of parts that are images; a client may send a type of any kind
+DEAF = "this model hears no audio: its projector is for images; take a model for audio, such as Voxtral or Ultravox"
+SOUNDS = "audio", "audio_url", "input_audio"  # types of parts that are sounds
+KINDS = "image", "image_url", "input_image", *SOUNDS  # and of all media; a client may send a type of any kind
 
 
 def mark_of(image: Image) -> str:
@@ -40,7 +44,7 @@ class MarkedTokenizer:
 
     inner: Tokenizer
     images: Images
-    vision: Vision
+    senses: Senses
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -55,7 +59,7 @@ class MarkedTokenizer:
             if image is None:  # somebody wrote a mark
                 continue
             ids += self._text(data[at : found.start()], after if not at else None, options)
-            for part in image.texts(self.vision):
+            for part in image.texts(self.senses.vision):
                 ids += self._text(part.encode(), None, options) if isinstance(part, str) else image_ids(part)
             at = found.end()
         return ids + self._text(data[at:], after if not at else None, options)
@@ -94,7 +98,7 @@ class Sight:
     With `keeps`, an image includes its picture, so that another model can use it.
     """
 
-    vision: Vision
+    senses: Senses
     keeps: bool = False
 
     @property
@@ -103,19 +107,28 @@ class Sight:
         return replace(self, keeps=True)
 
     def image(self, source: Any, where: str = "the image") -> Image:
-        """Decodes and resizes an image: a path, bytes, an array or a PIL image."""
+        """Decodes and prepares an image or a sound: a path, bytes, an array, a PIL image or a recording."""
         if isinstance(source, Image):
             return source
-        picture = picture_of(source, where)
-        return replace(prepare(self.vision, picture), picture=picture if self.keeps else None)
+        medium, senses = medium_of(source, where), self.senses
+        kept = medium if self.keeps else None
+        if isinstance(medium, Recording):
+            if senses.hearing is None:
+                raise BadInput(DEAF)
+            return replace(hear(senses.hearing, medium), picture=kept)
+        if senses.vision is None:
+            raise BadInput("this model sees no images: its projector is for audio; send audio or text")
+        return replace(prepare(senses.vision, medium), picture=kept)
 
     def again(self, image: Image) -> Image:
-        """Prepares an image for this model that another model has already seen."""
-        return self.keeping.image(image.tiles[-1] if image.picture is None else image.picture)
+        """Prepares an image or a sound for this model that another model has already read, if this one can."""
+        medium = image.tiles[-1] if image.picture is None else image.picture
+        able = self.senses.hearing if isinstance(medium, Recording) else self.senses.vision
+        return unseen(image.identity, image.picture) if able is None else self.keeping.image(medium)
 
     def tokenizer(self, tokenizer: Tokenizer, images: Images) -> Tokenizer:
         """A tokenizer for texts with marks of these images."""
-        return MarkedTokenizer(tokenizer, images, self.vision) if images else tokenizer  # type: ignore[return-value]
+        return MarkedTokenizer(tokenizer, images, self.senses) if images else tokenizer  # type: ignore[return-value]
 
 
 def marked(
@@ -165,30 +178,36 @@ def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) ->
         at = f"{where}[{n}]"
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in KINDS:
-            yield _add(_source(part, at), sight, images, at)
+            source = _source(part, at)
+            if kind in SOUNDS:
+                source = recording_of(_bytes(source, at), at)
+            yield _add(source, sight, images, at)
             after_text = False
             continue
         text = part.get("text") if kind in ("text", "input_text") else None
         if not isinstance(text, str):
-            raise BadInput(f"{at} must be a text or an image, such as {{'type': 'text', 'text': ...}}")
+            raise BadInput(f"{at} must be a text, an image or audio, such as {{'type': 'text', 'text': ...}}")
         yield "\n" * after_text + text
         after_text = True
 
 
 def _source(part: Mapping[str, Any], where: str) -> Any:
-    """The image of a part: what `image` holds, or a URL."""
+    """The image or the sound of a part: what it holds, a URL, or base64."""
     url = url_of(part)
     if url is None:
-        raise BadInput(f"{where} has no image")
+        raise BadInput(f"{where} has no image or audio")
+    if part.get("type") == "input_audio":
+        return url
     if isinstance(url, str) and not url.startswith("data:"):
         raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
     return url
 
 
 def url_of(part: Mapping[str, Any]) -> Any:
-    """What a part names as its image."""
-    url = part.get("image_url", part.get("image"))
-    return url.get("url") if isinstance(url, Mapping) else url
+    """What a part names as its image or sound: a URL, base64, or what a user of the library gives."""
+    found = [part[key] for key in ("image_url", "image", "input_audio", "audio_url", "audio") if key in part]
+    url = found[0] if found else None
+    return url.get("url", url.get("data")) if isinstance(url, Mapping) else url
 
 
 def data_of(url: str, where: str) -> bytes:
@@ -214,18 +233,28 @@ def _refuse(where: str) -> bytes:
 def _add(source: Any, sight: Sight, images: dict[str, Image], where: str) -> str:
     if len(images) >= MOST_IMAGES:
         raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
-    if isinstance(source, str):  # never a path: messages come from other machines
-        source = data_of(source, where) if source.startswith("data:") else base64_of(source, where)
-    image = sight.image(source, where)
+    image = sight.image(_bytes(source, where), where)
     images[mark_of(image)] = image
     return mark_of(image)
+
+
+def _bytes(source: Any, where: str) -> Any:
+    """The bytes of a text, which is never a path: messages come from other machines."""
+    if not isinstance(source, str):
+        return source
+    return data_of(source, where) if source.startswith("data:") else base64_of(source, where)
+
+
+def media_of(sight: Sight | None) -> tuple[str, ...]:
+    """What a model accepts besides text: image, audio."""
+    return () if sight is None else sight.senses.kinds
 
 
 def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
     """The positions of images among the ids of a prompt."""
     if not images:
         return []
-    firsts = {image_ids(unit)[0]: unit for image in images.values() for unit in image.units}
+    firsts = {image_ids(unit)[0]: unit for image in images.values() for unit in image.units if unit.tokens}
     return [Span(at, firsts[token]) for at, token in enumerate(ids) if token in firsts]
 
 

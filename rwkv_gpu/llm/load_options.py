@@ -30,8 +30,8 @@ from ..models.registry import Model, reads_whole_texts
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
 from ..stores import Store
-from ..vision.eyes import check_vision, find_vision
-from ..vision.projector import Vision, read_vision
+from ..vision.eyes import check_senses, find_senses
+from ..vision.senses import Senses, read_senses
 from . import validate
 from .hub import Hub
 from .hub_names import is_hub_name, is_path, is_preset
@@ -122,9 +122,9 @@ class Files:
             preset=preset,
         )
 
-    def vision(self, file: GGUFFile, model: Model, devices: int) -> Vision | None:
+    def senses(self, file: GGUFFile, model: Model, devices: int) -> Senses | None:
         """The projector of the model, if one is given or lies next to it, and the model runs on one device."""
-        return vision_for(file, model, self.mmproj, finds=self.finds_mmproj, devices=devices)
+        return senses_for(file, model, self.mmproj, finds=self.finds_mmproj, devices=devices)
 
     def adapters(self, model: GGUFFile) -> Adapters:
         """Reads the LoRA adapters for this model."""
@@ -135,17 +135,19 @@ class Files:
         return None if self.initial_state is None else read_initial_state(self.initial_state, model, architecture)
 
 
-def vision_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> Vision | None:
+def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> Senses | None:
     """A given projector of a model, or the one next to it if it `finds` that; none on several devices."""
     if devices > 1:
         if mmproj is not None:
-            raise BadInput("a model on several devices sees no images; name one device, or leave mmproj out")
+            raise BadInput(
+                "a model on several devices sees no images and hears no sounds; name one device, or leave mmproj out"
+            )
         return None
     if mmproj is None:
-        return find_vision(file, model) if finds else None
-    vision = read_vision(mmproj)
-    check_vision(vision, file, model)
-    return vision
+        return find_senses(file, model) if finds else None
+    senses = read_senses(mmproj)
+    check_senses(senses, file, model)
+    return senses
 
 
 @dataclass(frozen=True)

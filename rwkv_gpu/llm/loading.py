@@ -79,10 +79,10 @@ def _load(
         if len(choices_of(devices.names)) > 1:
             drafts = drafts.without_head()
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
-        vision = files.vision(gguf, model, len(devices.names))
+        senses = files.senses(gguf, model, len(devices.names))
         opened = Opened(
             drafts.joined or gguf, drafts.in_use(model), adapters, drafts,
-            has_initial_state=initial is not None, vision=vision,
+            has_initial_state=initial is not None, senses=senses,
         )  # fmt: skip
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
@@ -92,9 +92,9 @@ def _load(
         layout += f" {sorted(gguf.overridden.items())}" if gguf.overridden else ""
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
-        eyes = None if vision is None else eyes_for(vision, gguf, model, loaded.gpus[-1])
+        eyes = None if senses is None else eyes_for(senses, gguf, model, loaded.gpus[-1])
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, eyes=eyes)
-        sight = None if vision is None else Sight(vision)
+        sight = None if senses is None else Sight(senses)
         return (
             engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight, files.preset
         )  # fmt: skip

@@ -16,8 +16,7 @@ from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
 from ..models.registry import Model
-from ..vision.encoder import tower_bytes
-from ..vision.projector import Vision
+from ..vision.senses import Senses
 from .drafts import NO_DRAFTS, Drafts
 from .load_options import DeviceOptions
 
@@ -31,15 +30,15 @@ class Opened:
     adapters: Adapters = NO_ADAPTERS
     drafts: Drafts = NO_DRAFTS
     has_initial_state: bool = False
-    vision: Vision | None = None
+    senses: Senses | None = None
 
     def least_rows(self, slots: int) -> int:
         """The smallest number of rows per step, for this number of sequences, that lets an image fit into one."""
-        return 0 if self.vision is None else self.vision.least_rows + slots
+        return 0 if self.senses is None else self.senses.least_rows + slots
 
     def companions(self, device: Device | None) -> Companions:
         """Adapters, draft model and projector that share a device with the model."""
-        projector = 0 if self.vision is None else tower_bytes(self.vision, device)
+        projector = 0 if self.senses is None else self.senses.tower_bytes(device)
         return Companions(self.adapters, self.drafts.model, projector)
 
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from ..engine.media import IMAGE
 from ..errors import BadInput
 from ..vision.encoder import unseen
-from ..vision.pixels import Picture, encoded, picture_of
+from ..vision.pixels import Picture, picture_of
+from ..vision.samples import Recording, encoded, medium_of
 from .chat_format import Message
 from .images import Image, Images, Sight, mark_of, spans_of
 
@@ -18,8 +19,8 @@ MOST_PIXELS = 1 << 30  # of all images of a file, which are in memory with their
 Bytes = npt.NDArray[Any]
 
 
-def picture_in(image: Image) -> Picture:
-    """The picture of an image; of one without it, what the tower reads."""
+def picture_in(image: Image) -> Picture | Recording:
+    """The picture of an image, or the recording of a sound; of one without it, what the tower reads."""
     return image.picture or picture_of(image.tiles[-1])
 
 
@@ -41,7 +42,7 @@ class SavedImages:
     def __init__(self, arrays: Mapping[str, Bytes], sight: Sight | None) -> None:
         self._arrays = arrays
         self._sight = None if sight is None else sight.keeping
-        self._pictures: dict[str, Picture] = {}
+        self._pictures: dict[str, Picture | Recording] = {}
 
     def restored(self, message: Message, rows: Any) -> Message:
         """A message with its images."""
@@ -50,19 +51,20 @@ class SavedImages:
         images, content = [], message.content
         for identity, digest in rows:
             picture, old = self._picture(str(digest)), unseen(_digest(identity))
-            image = unseen(old.identity, picture) if self._sight is None else self._sight.image(picture)
+            image = unseen(old.identity, picture)
+            image = image if self._sight is None else self._sight.again(image)
             content = content.replace(mark_of(old), mark_of(image))
             images.append(image)
         return Message(
             message.role, content, message.reasoning, message.raw, tuple(images), message.calls, message.call
         )
 
-    def _picture(self, digest: str) -> Picture:
+    def _picture(self, digest: str) -> Picture | Recording:
         if digest not in self._pictures:
             array = self._arrays[PREFIX + digest]
             if array.dtype != np.uint8 or array.ndim != 1:
                 raise TypeError("an image is not made of bytes")
-            self._pictures[digest] = picture_of(array.tobytes(), "an image of the file")
+            self._pictures[digest] = medium_of(array.tobytes(), "an image of the file")
             _check_pixels(self._pictures.values())
         return self._pictures[digest]
 
@@ -98,6 +100,6 @@ def _digest(text: Any) -> bytes:
     return digest
 
 
-def _check_pixels(pictures: Iterable[Picture]) -> None:
+def _check_pixels(pictures: Iterable[Picture | Recording]) -> None:
     if sum(one.size.width * one.size.height for one in pictures) > MOST_PIXELS:
         raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; a saved chat may have as many")

@@ -99,11 +99,11 @@ class Tensors:
         """Loads these parts as separate parameters."""
         self.taken.extend(weights)
 
-    def slice_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
-        """Rows of each head of a matrix, [H, count, width], or transposed [H, width, count]."""
+    def slice_heads(self, name: str, whole: str, rows: HeadRows, width: int, *, flat: bool = False) -> HeadSlice:
+        """Rows of each head of a matrix, [H, count, width], or transposed [H, width, count]; with `flat`, [H, n]."""
         part = self._checked(whole, (rows.heads * rows.each, width))
         last = (width, rows.count) if rows.transposed else (rows.count, width)
-        part_of = HeadSlice(name, (rows.heads, *last), (part,), rows)
+        part_of = HeadSlice(name, (rows.heads, *((math.prod(last),) if flat else last)), (part,), rows)
         self.taken.append(part_of)
         return part_of
 

@@ -58,6 +58,15 @@ def xielu(x: Array, positive: np.float32, negative: np.float32, beta: np.float32
     return y
 
 
+def gelu_erf(x: Array) -> Array:
+    """The exact form of GELU; erf by formula 7.1.26 of Abramowitz and Stegun, within 1.5e-7"""
+    z = np.abs(x) * np.float32(0.5**0.5)
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    sum_ = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * np.float32(1.061405429)))))
+    y: Array = (x + np.abs(x) * (1 - sum_ * np.exp(-z * z))) / 2
+    return y
+
+
 @dataclass(frozen=True)
 class Elementwise:
     """y = f(x, numbers) or f(x, z, numbers), by element."""
@@ -75,6 +84,7 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
     "clip": Elementwise(lambda x, low, high: np.clip(x, low, high), "dense/unary/clip", ("LOW", "HIGH")),
     "scale": Elementwise(lambda x, by: by * x, "dense/unary/scale", ("NUMBER",)),
     "swish": Elementwise(lambda x, by: x * sigmoid(by * x), "dense/unary/swish", ("NUMBER",)),
+    "gelu_erf": Elementwise(gelu_erf, "dense/unary/gelu_erf"),
     "xielu": Elementwise(xielu, "dense/unary/xielu", ("POSITIVE", "NEGATIVE", "BETA", "LEAST")),
     "add": Elementwise(np.add, "dense/binary/add"),
     "mul": Elementwise(np.multiply, "dense/binary/mul"),

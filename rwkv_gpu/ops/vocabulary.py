@@ -523,6 +523,10 @@ class Ops(Protocol[Tensor]):
         """y = x · sigmoid(by · x); with `by` 1.702, the fast approximation of GELU"""
         return self._by_element("swish", x, numbers=(by,))
 
+    def gelu_erf(self, x: Tensor) -> Tensor:
+        """y = x / 2 · (1 + erf(x / √2)), the exact form of GELU"""
+        return self._by_element("gelu_erf", x)
+
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
         """x · w, by column"""
         return self._by_element("scale_columns", x, weight)

@@ -68,7 +68,7 @@ def _plain_prompt(prompt: Any) -> Any:
     if images is None or images == []:
         return text
     if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
-        raise ApiError(400, "multimodal_data must be a list of images in base64", param="prompt")
+        raise ApiError(400, "multimodal_data must be a list of images and sounds in base64", param="prompt")
     return ImagePrompt(text, images)
 
 

@@ -16,6 +16,7 @@ from rwkv_gpu.engine.sampling_params import SPANS
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
+from rwkv_gpu.llm.images import media_of
 from rwkv_gpu.llm.modelfile import OPTIONS, parameters
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
@@ -139,7 +140,7 @@ async def show(service: Service, call: Call) -> Response:
     able = ["embedding" if info.encoder else "completion"]
     if chat_format is not None:
         able += ["tools"] * chat_format.template.knows_tools + ["thinking"] * chat_format.can_think
-    able += ["vision"] * (llm.sight is not None)
+    able += ["vision" if kind == "image" else kind for kind in media_of(llm.sight)]
     return Whole(
         {
             **_preset(llm.preset or Preset(Path(served.path).name)),

@@ -9,6 +9,7 @@ from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.answer import PromptProgress
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
+from rwkv_gpu.llm.images import media_of
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.text_completion import TextReply
 
@@ -80,7 +81,7 @@ def _described(served: ServedModel) -> Json:
     found["aliases"] = [*served.aliases]
     found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # as llama-server and its router have it
     if served.llm is not None:
-        takes = ["text", *["image"] * (served.llm.sight is not None)]
+        takes = ["text", *media_of(served.llm.sight)]
         gives = "embeddings" if served.llm.info.encoder else "text"
         found["architecture"] = {"input_modalities": takes, "output_modalities": [gives]}
     return found

@@ -8,7 +8,7 @@ from rwkv_gpu.errors import BadTemplate
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_format import ChatFormat
 from rwkv_gpu.llm.completion import sampling
-from rwkv_gpu.llm.images import MARKER
+from rwkv_gpu.llm.images import MARKER, media_of
 from rwkv_gpu.llm.text_completion import DEFAULTS
 
 from .call import Call, Response, Stream, Whole
@@ -67,7 +67,7 @@ async def props(service: Service, call: Call) -> Response:
     }
     llm = model.llm
     if llm is not None:
-        info, chat_format = llm.info, chat_format_of(llm)
+        info, chat_format, media = llm.info, chat_format_of(llm), media_of(llm.sight)
         found |= {
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,
@@ -76,7 +76,7 @@ async def props(service: Service, call: Call) -> Response:
                 "n_ctx": info.context or info.trained_context or 0,
                 "params": settings_of(sampling(None, llm.default_settings(DEFAULTS), {})),
             },
-            "modalities": {"vision": llm.sight is not None, "audio": False},
+            "modalities": {"vision": "image" in media, "audio": "audio" in media},
             "media_marker": MARKER,
             "model": {
                 "name": info.name, "architecture": info.architecture, "parameters": info.parameters,

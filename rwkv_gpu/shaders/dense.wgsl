@@ -475,6 +475,14 @@ fn unary(x: f32) -> f32 { return clamp(x, -NUMBER, NUMBER); }
 //# unary/clip
 fn unary(x: f32) -> f32 { return clamp(x, LOW, HIGH); }
 
+//# unary/gelu_erf: GELU with erf, by formula 7.1.26 of Abramowitz and Stegun.
+fn unary(x: f32) -> f32 {
+    let z = abs(x) * 0.70710678;
+    let t = 1.0 / (1.0 + 0.3275911 * z);
+    let sum = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+    return 0.5 * (x + abs(x) * (1.0 - sum * exp(-z * z)));
+}
+
 //# unary/scale
 fn unary(x: f32) -> f32 { return NUMBER * x; }
 

@@ -2,10 +2,13 @@
 
 import gc
 import hashlib
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +27,14 @@ from ..ops.vocabulary import PAGE
 from .pixels import Picture, patches_of
 from .positions import by_axis, in_blocks, in_windows, learned, plane_angles
 from .projector import Vision, vision_of
+from .samples import Recording
 from .sizes import Size
+from .sound_tower import SoundTower
 from .towers import ANGLES, PATCHES, POSITIONS, WINDOWS, Tower
 
 Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
+AnyTower = Tower | SoundTower
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
@@ -37,14 +43,14 @@ LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 class Image:
     """An image resized for its family, and its place in a sequence."""
 
-    tiles: Sequence[npt.NDArray[np.uint8]]  # the images that the tower reads for its rows, of one size, [H, W, 3] each
+    tiles: Sequence[npt.NDArray[Any]]  # the images that the tower reads for its rows, of one size, [H, W, 3] each
     grid: Size  # of patches
     blocks: Size  # of blocks, each of which is a row
     tokens: int  # rows of the language model
     advance: int  # positions that it takes there
     columns: int  # rows of a line, if positions are those of a plane; else 0
     identity: bytes  # digest of its pixels, its preparation and the projector
-    picture: Picture | None = None  # before it was resized, if another model may see it later
+    picture: Picture | Recording | None = None  # before it was resized, if another model may see it later
     parts: tuple["str | Image", ...] = ()  # texts and images that stand for it, with all of it at the end; none: itself
 
     @property
@@ -52,12 +58,14 @@ class Image:
         """The tiles that the tower encodes to rows: the image itself if it is not tiled."""
         return [part for part in self.parts if isinstance(part, Image)] or [self]
 
-    def texts(self, vision: Vision) -> tuple["str | Image", ...]:
+    def texts(self, vision: Vision | None) -> tuple["str | Image", ...]:
         """The texts and images that replace it in a prompt."""
+        if not self.tiles or vision is None:
+            return ()
         return vision.family.begin, *(self.parts or (self,)), vision.family.end
 
 
-def unseen(identity: bytes, picture: Picture | None = None) -> Image:
+def unseen(identity: bytes, picture: Picture | Recording | None = None) -> Image:
     """An image that no model sees."""
     return Image((), Size(0, 0), Size(0, 0), 0, 0, 0, identity, picture)
 
@@ -95,15 +103,16 @@ def _image(vision: Vision, tiles: Sequence[npt.NDArray[np.uint8]], identity: byt
     return Image(tiles, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
 
-def tower_bytes(vision: Vision, device: Device | None) -> int:
-    """Bytes that a loaded tower takes on a device, or in numpy: weights, keys and values. Intermediates are shared."""
-    with GGUFFile.open(vision.path) as file:
-        tower = vision_of(file).tower
+def tower_bytes(encoder: "TowerEncoder") -> int:
+    """Bytes that a loaded tower takes on its device: weights, keys and values. Intermediates are shared."""
+    device = encoder.device
+    with GGUFFile.open(encoder.path) as file:
+        tower = encoder.tower(file)
         config = CacheConfig.of(tower, chunk_size=tower.context, **_cache_of(tower, device))
         return weights_bytes(device, file, tower) + config.total(tower.caches)
 
 
-def _cache_of(tower: Tower, device: Device | None) -> CacheOptions:
+def _cache_of(tower: AnyTower, device: Device | None) -> CacheOptions:
     rows = tower.context
     return {
         "slots": 1, "context": rows, "tokens": -(-rows // PAGE) * PAGE, "cache_bytes": 0, "look_ahead": 0,
@@ -111,23 +120,35 @@ def _cache_of(tower: Tower, device: Device | None) -> CacheOptions:
     }  # fmt: skip
 
 
-class Encoder:
-    """The tower of a projector file on a device. One thread calls `rows`."""
+class TowerEncoder(ABC):
+    """A tower of a projector file on a device; None is numpy. One thread calls `rows`."""
 
-    def __init__(self, vision: Vision, device: Device | None) -> None:
-        self.vision = vision
-        self._device = device
+    def __init__(self, path: Path, device: Device | None) -> None:
+        self.path = path
+        self.device = device
         self._kept: OrderedDict[tuple[bytes, int], Rows] = OrderedDict()
+
+    @abstractmethod
+    def tower(self, file: GGUFFile) -> AnyTower:
+        """The tower, of the open file"""
+
+    @abstractmethod
+    def inputs(self, image: Image, tile: npt.NDArray[Any]) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """The rows that the tower reads for a tile, and those that it makes rows of."""
+
+    def finished(self, rows: Floats, image: Image, name: str) -> Floats:  # noqa: ARG002 - as they are
+        """The rows of the language model that are made of those of the tower."""
+        return rows
 
     @cached_property
     def _runner(self) -> PartRunner:
         """The runner of the tower; loads it if needed."""
-        with GGUFFile.open(self.vision.path) as file:
-            tower = vision_of(file).tower
-            rows, options = tower.context, _cache_of(tower, self._device)
-            if self._device is None:
+        with GGUFFile.open(self.path) as file:
+            tower = self.tower(file)
+            rows, options = tower.context, _cache_of(tower, self.device)
+            if self.device is None:
                 return HostRunner(file, tower, chunk_size=rows, **options)
-            return GpuRunner(self._device, file, tower, chunk_size=rows, **options)
+            return GpuRunner(self.device, file, tower, chunk_size=rows, **options)
 
     def rows(self, image: Image, salt: int = 0) -> Rows:
         """The rows of an image by name. They are kept for later requests with the same salt."""
@@ -143,8 +164,36 @@ class Encoder:
             self._kept.popitem(last=False)
         return found
 
-    def _encoded(self, image: Image, tile: npt.NDArray[np.uint8]) -> Rows:
+    def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
         """The rows of one tile."""
+        given, outputs = self.inputs(image, tile)
+        batch = Batch.of([(0, 0, [0] * len(next(iter(given.values()))))])
+        runner = self._runner
+        try:
+            found = runner.features(Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given))
+        finally:
+            runner.store.forget(0)
+        return {name: self.finished(rows, image, name) for name, rows in found.items()}
+
+    def _release_if_short(self) -> None:
+        """Unloads the tower if little memory is free. The next new image loads it again."""
+        free = host_available() if self.device is None else device_available(self.device)
+        if free is not None and free < LEAST_FREE:
+            del self._runner
+            gc.collect()  # plans and runners refer to each other
+
+
+class Encoder(TowerEncoder):
+    """The vision tower of a projector file on a device."""
+
+    def __init__(self, vision: Vision, device: Device | None) -> None:
+        super().__init__(vision.path, device)
+        self.vision = vision
+
+    def tower(self, file: GGUFFile) -> Tower:
+        return vision_of(file).tower
+
+    def inputs(self, image: Image, tile: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.int64]]:
         vision, patches = self.vision, patches_of(tile, self.vision.preparation)
         count = len(patches)
         places = in_blocks(image.grid, vision.preparation.merge)
@@ -163,13 +212,7 @@ class Encoder:
             outputs = outputs + 1
         if vision.window:
             given, outputs = self._in_windows(given, image.blocks)
-        batch = Batch.of([(0, 0, [0] * len(given[PATCHES]))])
-        runner = self._runner
-        try:
-            found = runner.features(Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given))
-        finally:
-            runner.store.forget(0)
-        return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
+        return given, outputs
 
     def _positions(self, table: Floats, grid: Size, places: npt.NDArray[np.int64]) -> Floats:
         """The learned position embeddings of patches."""
@@ -184,14 +227,7 @@ class Encoder:
         seen = np.repeat(each * bounds, each, axis=0).astype(np.float32)
         return {name: values[rows] for name, values in given.items()} | {WINDOWS: seen}, each * np.argsort(order)
 
-    def _release_if_short(self) -> None:
-        """Unloads the tower if little memory is free. The next new image loads it again."""
-        free = host_available() if self._device is None else device_available(self._device)
-        if free is not None and free < LEAST_FREE:
-            del self._runner
-            gc.collect()  # plans and runners refer to each other
-
-    def _with_breaks(self, rows: npt.NDArray[np.float32], image: Image, name: str) -> npt.NDArray[np.float32]:
+    def finished(self, rows: Floats, image: Image, name: str) -> Floats:
         """Adds a line-break row after each line of blocks except the last, in families that have one."""
         line_break = self.vision.line_break
         if line_break is None or name != EMBEDDED:

@@ -15,8 +15,10 @@ from ..models.registry import Contents
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import Whole
 from .encoder import Encoder, Image
-from .projector import Vision, read_vision
+from .hearing import Hearing, Sound, SoundEncoder
+from .projector import Vision
 from .projector_names import is_projector, ranked
+from .senses import Senses, read_senses
 from .towers import deepstack
 
 MOST_CANDIDATES = 16  # projectors in a folder that are tried
@@ -25,33 +27,43 @@ CONTIGUOUS = ("qwen2vl",)  # architectures whose positions of a plane have neigh
 
 @dataclass(frozen=True)
 class ModelEyes:
-    """Encodes images as input rows of one language model."""
+    """Encodes images and sounds as input rows of one language model."""
 
-    encoder: Encoder
+    senses: Senses
+    encoders: tuple[Encoder | None, SoundEncoder | None]  # of images, and of sounds
     angles: PlaneRope | None
 
     @property
     def whole(self) -> Whole:
         """Layers in which each row of an image attends to the whole image."""
-        return self.encoder.vision.whole
+        return self.senses.whole
 
     @property
     def widths(self) -> Mapping[str, int]:
         """The width of each kind of row that it computes, by name."""
-        vision = self.encoder.vision
-        return dict.fromkeys([EMBEDDED, *map(deepstack, range(vision.deepstack))], vision.width)
+        vision = self.senses.vision
+        names = [] if vision is None else map(deepstack, range(vision.deepstack))
+        return dict.fromkeys([EMBEDDED, *names], self.senses.parts[0].width)
 
     def rows(self, image: Image, salt: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
         """The rows of an image by name, [R, D] each; those of earlier images are reused with the same salt only."""
-        return self.encoder.rows(image, salt)
+        encoder = self.encoders[isinstance(image, Sound)]
+        assert encoder is not None, "it was prepared for this projector"
+        return encoder.rows(image, salt)
 
 
-def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope | None:
+def check_senses(senses: Senses, file: GGUFFile, model: Contents) -> PlaneRope | None:
     """Refuses a projector of another language model. Returns the two-dimensional rotation if positions need one."""
     arch = file.str("general.architecture")
     width = file.int(f"{arch}.embedding_length", default=0)
-    if width != vision.width:
-        raise _other(vision, f"it makes rows of {vision.width:,} numbers, and the model has {width:,}")
+    for part in senses.parts:
+        if width != part.width:
+            raise _other(part, f"it makes rows of {part.width:,} numbers, and the model has {width:,}")
+    return None if senses.vision is None else _plane(senses.vision, file, model, arch)
+
+
+def _plane(vision: Vision, file: GGUFFile, model: Contents, arch: str) -> PlaneRope | None:
+    """The two-dimensional rotation of positions, if the projector needs one."""
     layers = file.int(f"{arch}.n_deepstack_layers", low=0, high=1 << 10, default=vision.deepstack)
     if layers != vision.deepstack:
         raise _other(vision, f"it makes rows for {vision.deepstack} layers, and the model expects {layers}")
@@ -69,23 +81,23 @@ def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope |
     return PlaneRope(rope, sections, interleaved=arch not in CONTIGUOUS)
 
 
-def find_vision(file: GGUFFile, model: Contents) -> Vision | None:
+def find_senses(file: GGUFFile, model: Contents) -> Senses | None:
     """The projector of a model in the same folder: a file with mmproj in its name; None if no such file fits."""
     names = [path.name for path in file.path.parent.glob("*.gguf") if is_projector(path.name)]
     for name in ranked(names, file.path.name)[:MOST_CANDIDATES]:
         try:
-            vision = read_vision(file.path.with_name(name))
-            check_vision(vision, file, model)
+            senses = read_senses(file.path.with_name(name))
+            check_senses(senses, file, model)
         except (BadFile, BadInput, UnsupportedModel, OSError):
             continue
-        return vision
+        return senses
     return None
 
 
-def eyes_for(vision: Vision, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:
-    """Creates the image encoder of a language model on a device; None is numpy."""
-    return ModelEyes(Encoder(vision, device), check_vision(vision, file, model))
+def eyes_for(senses: Senses, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:
+    """Creates the encoders of a language model on a device; None is numpy."""
+    return ModelEyes(senses, senses.encoders(device), check_senses(senses, file, model))
 
 
-def _other(vision: Vision, why: str) -> BadInput:
-    return BadInput(f"{vision.path}: is the projector of another model: {why}; take the one of this model")
+def _other(part: Vision | Hearing, why: str) -> BadInput:
+    return BadInput(f"{part.path}: is the projector of another model: {why}; take the one of this model")

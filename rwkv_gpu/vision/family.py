@@ -17,7 +17,7 @@ class Family:
     """The properties in which types of projectors differ."""
 
     read: Callable[[Any], Projector]  # from a `TowerFile`
-    resampling: Filter
+    resampling: Filter = "bicubic"
     begin: str = ""  # text before an image
     end: str = ""  # and after it
     norm: Literal["layer", "rms"] = "layer"
@@ -41,6 +41,7 @@ class Family:
     between: Between = "corners"  # how learned positions are interpolated
     plane: Plane | None = None  # how patches turn; None does not
     pairing: Pairing = "normal"
+    erf: bool = False  # whether feed-forwards have the exact form of GELU
     unused: int = 0  # last layers of the file that the tower does not have
     drops_first: bool = False  # whether a class embedding, the last row, stands for the first patch
     swaps: bool = False  # whether old files have the names of up and down swapped

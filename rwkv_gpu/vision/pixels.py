@@ -43,7 +43,7 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
     if isinstance(source, Picture):
         return source
     if isinstance(source, str | os.PathLike):
-        source, where = _read(Path(source)), str(source)
+        source, where = read_file(Path(source), HELP), str(source)
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
         return replace(_picture(_decoded(data, where)), file=data)
@@ -110,10 +110,11 @@ def _pillow() -> Any:
     return Image
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, remedy: str) -> bytes:
+    """The bytes of a file, and one more than allowed of a larger one."""
     try:
         if not path.is_file():
-            raise BadInput(f"{path}: is no file; {HELP}")
+            raise BadInput(f"{path}: is no file; {remedy}")
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:

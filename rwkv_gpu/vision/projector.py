@@ -1,6 +1,5 @@
 """Projector files (mmproj-*.gguf, architecture `clip`): reads sizes and tensors strictly, by type."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from .families import BREAK, FAMILIES
 from .family import Family
 from .sizes import Preparation, Size, grids
 from .tiles import MOST_TILES, any_shape, longest_side
-from .tower_file import TowerFile
+from .tower_file import TowerFile, identity_of
 from .towers import Tower
 
 ARCHITECTURE = "clip"
 POSITIONS = "v.position_embd.weight"
 SUMMARY = "v.class_embd"
-SAMPLE = 4096  # bytes of each tensor that identify a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +35,6 @@ class Vision:
     table: npt.NDArray[np.float32] | None  # learned positions, [side², D]
     summary: npt.NDArray[np.float32] | None  # what is added to a row without pixels, which patches attend to
     line_break: npt.NDArray[np.float32] | None  # a row between two rows of blocks
-    parameters: int
-    nbytes: int
     identity: bytes  # digest of the metadata, the preparation, and the beginning of each tensor
 
     @property
@@ -91,13 +87,9 @@ def vision_of(file: GGUFFile) -> Vision:
         table, summary = table[:-1], _summary(source, table[-1])
     line_break = file.values(file.tensors[BREAK]).reshape(-1) if BREAK in file.tensors else None
     source.tensors.refuse_the_rest()
-    identity = hashlib.sha256(repr((kind, preparation, sorted(file.tensors))).encode())
-    for tensor in file.tensors.values():
-        identity.update(file.read(tensor, 0, min(SAMPLE, tensor.nbytes)))
-    parameters = sum(int(np.prod(tensor.shape)) for tensor in file.tensors.values())
-    nbytes = sum(tensor.nbytes for tensor in file.tensors.values())
+    identity = identity_of(file, kind, preparation)
     rows = width, source.window, table, summary, line_break
-    return Vision(Path(file.path), kind, family, tower, preparation, *rows, parameters, nbytes, identity.digest())
+    return Vision(Path(file.path), kind, family, tower, preparation, *rows, identity)
 
 
 def _preparation(source: TowerFile) -> Preparation:

@@ -1,10 +1,11 @@
 """Reads a projector file: its sizes, and the tensors of its tower's layers, by type of projector."""
 
+import hashlib
+import math
+from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
@@ -12,44 +13,62 @@ from ..models.dense import take_biases, take_gates, take_qkv, take_qkv_biases
 from ..models.tensors import EPS, Tensors
 from ..models.transformer import LARGEST_HEAD, FeedForward, Output, stored_size
 from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, HeadNorms, LayerNorm, Rms, Weight
-from .clipped import clips_of
+from .clipped import Clips, clips_of
 from .family import Family
 from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
 
 QUICK = 1.702  # of the quick form of GELU
 WINDOW = 112  # pixels of the side of a window; no file says it
 SOUNDS = "a.", "mm.a."  # how names of tensors for sounds begin, which a file may have as well
+SAMPLE = 4096  # bytes of each tensor that identify a file
 CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
 
 
+def identity_of(file: GGUFFile, *what: object) -> bytes:
+    """A digest of the names and the beginnings of all tensors, and of `what`."""
+    identity = hashlib.sha256(repr((*what, sorted(file.tensors))).encode())
+    for tensor in file.tensors.values():
+        identity.update(file.read(tensor, 0, min(SAMPLE, tensor.nbytes)))
+    return identity.digest()
+
+
 class TowerFile:
-    """A projector file that is being read."""
+    """A projector file whose vision tower is being read."""
+
+    section, at = "clip.vision", "v"  # of keys, and of tensors
 
     def __init__(self, file: GGUFFile, family: Family) -> None:
         self.file, self.family = file, family
         self.width = self.size("embedding_length", 1 << 14)
         self.heads = self.size("attention.head_count", 1 << 10)
         self.count = self.size("block_count", 1 << 10)
+        self.eps = file.float(f"{self.section}.attention.layer_norm_epsilon", *EPS)
+        self.window, self.pattern = 0, 1
+        self.clips: Clips = {}
+        self._begin()
+        self.tensors.check_divides(f"{self.section}.attention.head_count", self.heads, self.width, "numbers of a row")
+
+    def _begin(self) -> None:
+        """Reads what the layers do not share with towers of other kinds."""
+        file, family = self.file, self.family
         self.patch = file.int("clip.vision.patch_size", low=1, high=256)
-        self.eps = file.float("clip.vision.attention.layer_norm_epsilon", *EPS)
         self.merge = file.int(family.merge_key, low=1, high=16, default=family.merge)
         self.window, self.pattern = self._windows()
-        self._as_matrices()
+        self.as_matrices(self.patch_names)
         self.tensors = Tensors(file, SOUNDS)
         self._leave_out_unused()
         self.clips = clips_of(file, self.tensors)
-        self.tensors.check_divides("clip.vision.attention.head_count", self.heads, self.width, "numbers of a row")
 
     def _leave_out_unused(self) -> None:
         for _ in range(self.family.unused):
             if self.count < 2:
                 raise self.tensors.bad("metadata key 'clip.vision.block_count'", f"{self.count}", "more layers")
             self.count -= 1
-            self.tensors.skip(*(name for name in self.file.tensors if name.startswith(f"v.blk.{self.count}.")))
+            self.tensors.skip(*(name for name in self.file.tensors if name.startswith(f"{self.at}.blk.{self.count}.")))
 
     def size(self, key: str, high: int) -> int:
         """A size from the metadata."""
-        return self.file.int(f"clip.vision.{key}", low=1, high=high)
+        return self.file.int(f"{self.section}.{key}", low=1, high=high)
 
     def _windows(self) -> tuple[int, int]:
         """The side of a window in blocks, and the period of layers with full attention; 0 and 1 without windows."""
@@ -63,15 +82,15 @@ class TowerFile:
         """Patches of a block."""
         return self.merge**2
 
-    def _as_matrices(self) -> None:
-        """Reads the patch kernels [D, 3, p, p] as matrices [D, 3 · p · p]; the order of numbers is the same."""
+    def as_matrices(self, names: Iterable[str], axes: int = 1) -> None:
+        """Reads kernels such as [D, 3, p, p] as matrices [D, 3 · p · p]; the first `axes` become the rows."""
         tensors = dict(self.file.tensors)
-        for name in self.patch_names:
-            if name in tensors and len(tensors[name].shape) == 4:
-                rows, *others = tensors[name].shape
+        for name in names:
+            if name in tensors and len(tensors[name].shape) > 2:
+                shape = tensors[name].shape
                 if tensors[name].format.name not in ("F32", "F16", "BF16"):
                     raise BadFile(f"{self.file.path}: tensor '{name}': its format is not one of floats")
-                tensors[name] = replace(tensors[name], shape=(rows, int(np.prod(others))))
+                tensors[name] = replace(tensors[name], shape=(math.prod(shape[:axes]), math.prod(shape[axes:])))
         self.file.tensors = MappingProxyType(tensors)
 
     @property
@@ -113,21 +132,21 @@ class TowerFile:
         cache = Cache(CACHE, self.heads, stored)
         windowed = replace(how, bounds=WINDOWS)
         hows = [how if (i + 1) % self.pattern == 0 else windowed for i in range(self.count)]
-        quick = QUICK if self._activation() == "none" else 0.0
+        quick = QUICK if self._activation() == "none" and not self.family.erf else 0.0
         return tuple(
-            Layer(self._attention(i, hows[i], cache, size), self._feed(i), self._scales(i), quick)
+            Layer(self._attention(i, hows[i], cache, size), self._feed(i), self._scales(i), quick, self.family.erf)
             for i in range(self.count)
         )
 
     def _scales(self, i: int) -> tuple[Weight | None, Weight | None]:
-        find, at = self.tensors.find, f"v.blk.{i}"
+        find, at = self.tensors.find, f"{self.at}.blk.{i}"
         return find(f"{at}.ls1.weight", self.width), find(f"{at}.ls2.weight", self.width)
 
     def _attention(self, i: int, how: Attention, cache: Cache, size: int) -> PatchAttention:
-        at, width, tensors = f"v.blk.{i}.attn", self.width, self.tensors
+        at, width, tensors = f"{self.at}.blk.{i}.attn", self.width, self.tensors
         pairing = self.family.pairing if self.family.plane else None
         return PatchAttention(
-            self.norm(f"v.blk.{i}.ln1"),
+            self.norm(f"{self.at}.blk.{i}.ln1"),
             take_qkv(tensors, at, (width,) * 3, width),
             take_qkv_biases(tensors, at, (width,) * 3),
             Output(
@@ -151,11 +170,11 @@ class TowerFile:
 
     def _after(self, i: int, branch: str) -> Rms | None:
         """The norm after a branch of a layer, if the file has one."""
-        weight = self.tensors.find(f"v.blk.{i}.{branch}_post_norm.weight", self.width)
+        weight = self.tensors.find(f"{self.at}.blk.{i}.{branch}_post_norm.weight", self.width)
         return None if weight is None else Rms(weight, self.eps)
 
     def _feed(self, i: int) -> FeedForward:
-        at, tensors, width = f"v.blk.{i}.ffn", self.tensors, self.width
+        at, tensors, width = f"{self.at}.blk.{i}.ffn", self.tensors, self.width
         up, down = f"{at}_up", f"{at}_down"
         if self.family.swaps and tensors.dimension(f"{down}.weight", 1) == width:
             inner = tensors.dimension(f"{down}.weight", 0)
@@ -175,10 +194,12 @@ class TowerFile:
             gates, biases = tensors.take(f"{up}.weight", inner, width), (tensors.find(f"{up}.bias", inner),)
         matrix, bias = tensors.take(f"{down}.weight", width, inner), tensors.find(f"{down}.bias", width)
         branch = Output(matrix, bias, self._after(i, "ffn"))
-        return FeedForward(self.norm(f"v.blk.{i}.ln2"), gates, self._activation(), branch, biases)
+        return FeedForward(self.norm(f"{self.at}.blk.{i}.ln2"), gates, self._activation(), branch, biases)
 
     def _activation(self) -> Activation:
         """The activation of feed-forwards; "none" for the fast approximation of GELU, which is a separate op."""
+        if self.family.erf:
+            return "none"
         for key, activation in (("clip.use_gelu", "gelu"), ("clip.use_silu", "silu")):
             if self.file.bool(key, default=False):
                 return activation  # type: ignore[return-value]

@@ -61,6 +61,7 @@ class Layer:
     feed: FeedForward
     scales: tuple[Weight | None, Weight | None] = None, None  # of the numbers that each branch adds, by column
     swish: float = 0.0  # s: `feed` has no activation of its own, but y · sigmoid(s · y); 0: it has one
+    erf: bool = False  # whether it is the exact form of GELU
 
 
 @dataclass(frozen=True)
@@ -135,15 +136,20 @@ class Tower:
         tapped: list[tuple[Projector, Tensor]] = []
         for i, layer in enumerate(self.layers):
             with g.layer(i):
-                x = patch_attention(g, layer.attention, x, layer.scales[0])
-                y = inner(g, layer.feed, x)
-                y = g.swish(y, layer.swish) if layer.swish else y
-                x = added(g, layer.feed.output, y, x, layer.scales[1])
+                x = layer_rows(g, layer, x)
             if i in self.taps:
                 tapped.append((self.taps[i], x))
         x = normed(g, x, self.last_norm)
         rows = {EMBEDDED: self.projector.project(g, x)}
         return rows | {deepstack(n): projector.project(g, tap) for n, (projector, tap) in enumerate(tapped)}
+
+
+def layer_rows(g: Ops[Tensor], layer: Layer, x: Tensor) -> Tensor:
+    """The rows after a layer"""
+    x = patch_attention(g, layer.attention, x, layer.scales[0])
+    y = inner(g, layer.feed, x)
+    y = g.swish(y, layer.swish) if layer.swish else g.gelu_erf(y) if layer.erf else y
+    return added(g, layer.feed.output, y, x, layer.scales[1])
 
 
 def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor, scale: Weight | None = None) -> Tensor:

@@ -315,12 +315,18 @@ def twin(source: Path, path: Path, more: Keys, words: tuple[str, ...]) -> list[s
     return tokens
 
 
+def loaded(path: str) -> Any:
+    """Returns the module in a file."""
+    spec = importlib.util.spec_from_file_location("oracle", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def record(name: str) -> None:
     """Writes the projector, and records libmtmd's embeddings of images."""
-    spec = importlib.util.spec_from_file_location("oracle", os.environ["MTMD"])
-    assert spec is not None and spec.loader is not None
-    oracle = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(oracle)
+    oracle = loaded(os.environ["MTMD"])
     model, make, more = MODELS[name]
     with GGUFFile.open(HERE / f"{model}.gguf") as file:
         width = file.int(f"{file.str('general.architecture')}.embedding_length")

@@ -1,11 +1,13 @@
 """Every op on the GPU equals the reference, in each mode, tuning and awkward shape."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.ops.elementwise import gelu_erf
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, Xielu
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
@@ -195,6 +197,13 @@ def test_xielu_equals_the_reference(device):
 def test_swish_equals_the_reference(device):
     x = {"x": 9 * normal(5, 33)}
     assert_same(device, lambda g, w, x: {"y": g.swish(x, 1.702)}, {}, x, tolerance=1e-6)  # an exponential
+
+
+def test_exact_gelu_equals_the_reference_and_erf(device):
+    x = {"x": 4 * normal(5, 33)}
+    assert_same(device, lambda g, w, x: {"y": g.gelu_erf(x)}, {}, x, tolerance=1e-6)  # an exponential
+    exact = [value / 2 * (1 + math.erf(value / 2**0.5)) for value in x["x"].ravel().tolist()]
+    assert np.abs(gelu_erf(x["x"]).ravel() - exact).max() < 1e-6
 
 
 def test_clamped_values_equal_the_reference(device):

@@ -14,6 +14,7 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.vision.encoder import prepare
 from rwkv_gpu.vision.eyes import eyes_for
 from rwkv_gpu.vision.pixels import picture_of
+from rwkv_gpu.vision.senses import Senses
 from tests.golden.record_images import MODELS, image, sizes_of
 from tests.golden_files import OWN
 from tests.vision.test_towers import golden
@@ -59,7 +60,7 @@ def engine_of(name, device, **options):
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
         runner = HostRunner(file, model, **options) if device is None else GpuRunner(device, file, model, **options)
-        eyes = eyes_for(vision, file, model, device)
+        eyes = eyes_for(Senses(vision.path, vision), file, model, device)
     return Engine(runner, eyes=eyes), request_of(record, vision), wanted(record)
 
 

@@ -156,7 +156,7 @@ def test_a_path_in_a_request_is_never_opened(server, source):
 
 def test_images_are_encoded_again_for_another_key(server, monkeypatch):
     """Otherwise, the time to the first token would reveal that another client has sent the same image."""
-    encoder, sizes = server.engine._eyes.encoder, []
+    encoder, sizes = server.engine._eyes.encoders[0], []
     encode = encoder._encoded
     monkeypatch.setattr(encoder, "_encoded", lambda image, tile: sizes.append(tile.shape) or encode(image, tile))
     data = base64.b64encode(png(image(24, 40))).decode()

@@ -78,6 +78,7 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield Trial(
         "swish", "", "map", tuning, lambda g, _, x: g.swish(x, 1.702), {"x": 3 * x}, allowed=EXACT.result
     )  # fmt: skip
+    yield Trial("gelu_erf", "", "map", tuning, lambda g, _, x: g.gelu_erf(x), {"x": 3 * x}, allowed=EXACT.result)
     yield Trial("xielu", "", "map", tuning, lambda g, _, x: g.xielu(x, how), {"x": 3 * x}, allowed=EXACT.result)
     yield Trial("clamp", "", "map", tuning, lambda g, _, x: g.clamp(x, 0.5), {"x": x}, allowed=EXACT.result)
     yield Trial("clip", "", "map", tuning, lambda g, _, x: g.clip(x, -0.5, 0.25), {"x": x}, allowed=EXACT.result)

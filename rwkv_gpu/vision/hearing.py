@@ -1,0 +1,127 @@
+"""Sounds for a language model: types of projectors for them, the sounds that they read, and the encoder."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UnsupportedModel
+from ..gguf.file import GGUFFile
+from ..gpu.device import Device
+from ..ops.vocabulary import Rms
+from .encoder import Image, Rows, TowerEncoder
+from .mel import as_rows, log_mel
+from .projector import Vision
+from .samples import Recording
+from .sizes import Size
+from .sound_tower import EVEN, ODD, ROWS, ExactMlp, GatedProjector, OneMatrix, SoundFamily, SoundFile, SoundTower
+from .tower_file import identity_of
+from .towers import POSITIONS, Projector
+
+TABLE = "a.position_embd.weight"
+EPS = 1e-6  # of the norms of a gated projector
+
+
+def _one_matrix(source: SoundFile) -> Projector:
+    name, out = "mm.a.fc", source.tensors.dimension("mm.a.fc.weight", 0)
+    return OneMatrix(source.tensors.take(f"{name}.weight", out, source.width), source.tensors.find(f"{name}.bias", out))
+
+
+def _mlp(source: SoundFile) -> Projector:
+    return ExactMlp(source.mlp("mm.a.mlp.1", "mm.a.mlp.2", source.width * source.stack))
+
+
+def _gated(source: SoundFile) -> Projector:
+    tensors, width = source.tensors, source.width * source.stack
+    first, second = "mm.a.mlp.1.weight", "mm.a.mlp.2.weight"
+    out, inner = (tensors.dimension(second, axis) for axis in (0, 1))
+    up, gate = tensors.split(first, width, ("mm.a.mlp.up", inner), ("mm.a.mlp.gate", inner))
+    tensors.keep(up, gate)
+    sizes = {"pre": width, "mid": inner}
+    before, between = (Rms(tensors.take(f"mm.a.norm_{name}.weight", size), EPS) for name, size in sizes.items())
+    return GatedProjector((before, between), up, gate, tensors.take(second, out, inner))
+
+
+SOUND_FAMILIES = {
+    "qwen2a": SoundFamily(_one_matrix, begin="<|audio_bos|>", end="<|audio_eos|>", erf=True, pool=2),
+    "ultravox": SoundFamily(_gated, erf=True, stacks=True),
+    "voxtral": SoundFamily(_mlp, begin="[BEGIN_AUDIO]", erf=True, pool=2, stacks=True),
+    "musicflamingo": SoundFamily(_mlp, begin="<sound>", erf=True, pool=2),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Hearing:
+    """The part of a projector file that is for sounds: the tower, and the texts around a sound."""
+
+    path: Path
+    type: str
+    family: SoundFamily
+    tower: SoundTower
+    table: npt.NDArray[np.float32]  # learned positions, [ROWS, D]
+    identity: bytes  # digest of the metadata and the beginning of each tensor
+
+    @property
+    def width(self) -> int:
+        """The width of the rows that it makes: that of the language model."""
+        return self.tower.projector.width
+
+
+def hearing_of(file: GGUFFile) -> Hearing:
+    """The part of an open projector file that is for sounds."""
+    kind = file.str("clip.projector_type", default="") or file.str("clip.audio.projector_type", default="")
+    if kind not in SOUND_FAMILIES:
+        known = ", ".join(sorted(SOUND_FAMILIES))
+        raise UnsupportedModel(f"{file.path}: audio projectors of type '{kind[:40]}' are not supported; known: {known}")
+    family = SOUND_FAMILIES[kind]
+    source = SoundFile(file, family)
+    tower, table = source.tower(), _table(source)
+    source.tensors.refuse_the_rest()
+    return Hearing(Path(file.path), kind, family, tower, table, identity_of(file, kind))
+
+
+def _table(source: SoundFile) -> npt.NDArray[np.float32]:
+    """The learned positions of the rows of the transformer."""
+    count = source.tensors.dimension(TABLE, 0)
+    values = source.file.values(source.file.tensors[TABLE])
+    if count < ROWS or values.shape != (count, source.width):
+        raise source.tensors.bad(f"tensor '{TABLE}'", f"{list(values.shape)}", f"[{ROWS}, {source.width}]")
+    source.tensors.skip(TABLE)
+    return values[:ROWS].astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Sound(Image):
+    """A sound as spectrograms of 30 seconds each, which the tower reads one by one. To the engine it is an image."""
+
+    around: tuple[str, str] = "", ""
+
+    def texts(self, vision: Vision | None = None) -> tuple["str | Image", ...]:  # noqa: ARG002 - it has its own
+        """The texts and the sound that replace it in a prompt."""
+        return self.around[0], self, self.around[1]
+
+
+def hear(hearing: Hearing, recording: Recording) -> Sound:
+    """Computes the spectrograms of a recording: slow, on the caller's thread."""
+    spectrograms = log_mel(recording.samples, hearing.tower.mels)
+    count, none = len(hearing.tower.outputs) * len(spectrograms), Size(0, 0)
+    identity = hashlib.sha256(hearing.identity + recording.digest).digest()
+    around = hearing.family.begin, hearing.family.end
+    return Sound(spectrograms, none, none, count, count, 0, identity, around=around)
+
+
+class SoundEncoder(TowerEncoder):
+    """The tower for sounds of a projector file on a device."""
+
+    def __init__(self, hearing: Hearing, device: Device | None) -> None:
+        super().__init__(hearing.path, device)
+        self.hearing = hearing
+
+    def tower(self, file: GGUFFile) -> SoundTower:
+        return hearing_of(file).tower
+
+    def inputs(self, image: Image, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:  # noqa: ARG002 - all have one length
+        even, odd = as_rows(tile)
+        return {EVEN: even, ODD: odd, POSITIONS: self.hearing.table}, np.array(self.hearing.tower.outputs)

@@ -1,0 +1,51 @@
+"""Log-mel spectrograms of sounds, equal to those of llama.cpp."""
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+RATE = 16000  # samples of a second
+WINDOW, HOP = 400, 160  # samples of a frame, and between two
+CHUNK = 3000  # frames that a tower reads at once: 30 seconds
+AT_ONCE = 1 << 12  # frames that are transformed together
+FLOOR = 2.0**-24  # of a power
+RANGE = 8.0  # powers of ten below the loudest
+
+
+@cache
+def filters(mels: int) -> Floats:
+    """Triangles on the scale of Slaney, each with an area of 1. [mels, WINDOW / 2 + 1]"""
+    step = np.log(6.4) / 27
+    linear = np.linspace(0, 15 + np.log(RATE / 2 / 1000) / step, mels + 2)
+    hertz = np.where(linear < 15, linear * 200 / 3, 1000 * np.exp((linear - 15) * step))
+    low, centre, high = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
+    at = np.arange(WINDOW // 2 + 1) * (RATE / WINDOW)
+    rising, falling = (at - low) / (centre - low), (high - at) / (high - centre)
+    found: Floats = (np.clip(np.minimum(rising, falling), 0, None) * (2 / (high - low))).astype(np.float32)
+    return found
+
+
+def log_mel(samples: Floats, mels: int) -> list[Floats]:
+    """The spectrogram in chunks of 30 seconds, filled with silence. [mels, CHUNK] each"""
+    samples = np.pad(samples, (0, max(0, WINDOW // 2 + 1 - len(samples))))
+    chunks = len(samples) // HOP // CHUNK + 1  # silence of 30 seconds follows the sound, and the rest is left out
+    silence = np.zeros(max(0, chunks * CHUNK * HOP + WINDOW // 2 - len(samples)), np.float32)
+    padded = np.concatenate([samples[WINDOW // 2 : 0 : -1], samples, silence])
+    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][: chunks * CHUNK]
+    hann = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)).astype(np.float32)
+    found = np.empty((mels, chunks * CHUNK), np.float32)
+    for first in range(0, len(frames), AT_ONCE):
+        spectrum = np.fft.rfft(frames[first : first + AT_ONCE] * hann)
+        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
+        found[:, first : first + AT_ONCE] = np.log10(np.maximum(filters(mels) @ power.T, FLOOR))
+    found = (np.maximum(found, found.max() - np.float32(RANGE)) + 4) / 4
+    return [np.ascontiguousarray(found[:, first : first + CHUNK]) for first in range(0, chunks * CHUNK, CHUNK)]
+
+
+def as_rows(mel: Floats) -> tuple[Floats, Floats]:
+    """For each even frame, and for each odd one: the frame between its neighbours. [CHUNK / 2, mels · 3] each"""
+    near = np.lib.stride_tricks.sliding_window_view(np.pad(mel, ((0, 0), (1, 1))), 3, axis=1)  # [mels, CHUNK, 3]
+    rows = near.transpose(1, 0, 2).reshape(mel.shape[1], -1)
+    return np.ascontiguousarray(rows[::2]), np.ascontiguousarray(rows[1::2])

@@ -1,0 +1,89 @@
+"""What a projector file is for: images, sounds, or both; and the towers that it has."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadFile, UnsupportedModel
+from ..gguf.file import GGUFFile
+from ..gpu.device import Device
+from ..ops.vocabulary import Whole
+from .encoder import Encoder, TowerEncoder, tower_bytes
+from .hearing import Hearing, SoundEncoder, hearing_of
+from .projector import ARCHITECTURE, Vision, vision_of
+
+
+@dataclass(frozen=True, eq=False)
+class Senses:
+    """The contents of a projector file: one part at least."""
+
+    path: Path
+    vision: Vision | None = None
+    hearing: Hearing | None = None
+
+    @property
+    def parts(self) -> tuple[Vision | Hearing, ...]:
+        """The parts that it has."""
+        return tuple(part for part in (self.vision, self.hearing) if part is not None)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What the model accepts besides text: image, audio."""
+        return ("image",) * (self.vision is not None) + ("audio",) * (self.hearing is not None)
+
+    @property
+    def type(self) -> str:
+        """The type of the projector, or of both."""
+        return ", ".join(dict.fromkeys(part.type for part in self.parts))
+
+    @property
+    def identity(self) -> bytes:
+        """A digest of its contents."""
+        return b"".join(part.identity for part in self.parts)
+
+    @property
+    def whole(self) -> Whole:
+        """Layers of the language model in which each row of an image attends to the whole image."""
+        return "" if self.vision is None else self.vision.whole
+
+    @property
+    def least_rows(self) -> int:
+        """The smallest number of rows per step: those of an image, if each of them attends to the whole image."""
+        return 0 if self.vision is None else self.vision.least_rows
+
+    def encoders(self, device: Device | None) -> tuple[Encoder | None, SoundEncoder | None]:
+        """The encoders of its parts on a device; None is numpy."""
+        return (
+            None if self.vision is None else Encoder(self.vision, device),
+            None if self.hearing is None else SoundEncoder(self.hearing, device),
+        )
+
+    def tower_bytes(self, device: Device | None) -> int:
+        """Bytes that its loaded towers take on a device, or in numpy."""
+        encoders: list[TowerEncoder] = [one for one in self.encoders(device) if one is not None]
+        return sum(map(tower_bytes, encoders))
+
+
+def read_senses(path: Path) -> Senses:
+    """Reads a projector file. Raises BadFile or UnsupportedModel."""
+    with GGUFFile.open(path) as file:
+        return senses_of(file)
+
+
+def senses_of(file: GGUFFile) -> Senses:
+    """The contents of an open projector file. A part of an unsupported type is left out if there is another."""
+    arch = file.str("general.architecture")
+    if arch != ARCHITECTURE:
+        raise BadFile(f"{file.path}: is a model of architecture '{arch}', not a projector; give an mmproj file")
+    faults: list[UnsupportedModel] = []
+    vision, hearing = None, None
+    try:
+        vision = vision_of(file) if file.bool("clip.has_vision_encoder", default=False) else None
+    except UnsupportedModel as error:
+        faults.append(error)
+    try:
+        hearing = hearing_of(file) if file.bool("clip.has_audio_encoder", default=False) else None
+    except UnsupportedModel as error:
+        faults.append(error)
+    if vision is None and hearing is None:
+        raise faults[0] if faults else UnsupportedModel(f"{file.path}: this projector has neither vision nor audio")
+    return Senses(Path(file.path), vision, hearing)

@@ -1,0 +1,163 @@
+"""Towers for sounds as in Whisper: two convolutions over a spectrogram, a transformer, and a projector.
+
+Two frames become one row. A step brings each frame with its neighbours, and learned positions.
+"""
+
+from dataclasses import dataclass, field
+
+from ..models.layered import normed
+from ..models.tensors import Tensors
+from ..ops.vocabulary import AnyNorm, Cache, HeadRows, Ops, Rms, State, Tensor, Weight
+from .family import Family
+from .mel import CHUNK
+from .tower_file import SOUNDS, TowerFile
+from .towers import EMBEDDED, POSITIONS, Layer, Mlp, Projector, layer_rows
+
+EVEN, ODD = "mel.even", "mel.odd"  # rows of a step: frames with their neighbours
+ROWS = CHUNK // 2  # of the transformer
+FIRST, SECOND = "a.conv1d.1", "a.conv1d.2"
+
+
+@dataclass(frozen=True)
+class SoundTower:
+    """A tower with its projector. Usable as a model whose rows are pairs of frames."""
+
+    weights: tuple[Weight, ...]
+    convolutions: tuple[Weight, Weight]  # [D, mels · 3], and [D, 3 · D] by frame
+    biases: tuple[Weight, Weight]
+    layers: tuple[Layer, ...]
+    last_norm: AnyNorm | None
+    projector: Projector
+    mels: int
+    pool: int  # rows whose mean is taken: 1 or 2
+    stack: int  # of these that are joined
+    context: int = ROWS
+    states: list[State] = field(default_factory=list)
+
+    @property
+    def vocabulary(self) -> int:
+        """1, since frames have no ids."""
+        return 1
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [self.layers[0].attention.cache]
+
+    @property
+    def outputs(self) -> range:
+        """The first row that each row of the language model is made of. A last one that is incomplete is left out."""
+        each = self.pool * self.stack
+        return range(self.pool - 1, ROWS // each * each, each)
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The rows that replace embeddings, [R, D]"""
+        return self.features(g, ids)[EMBEDDED]
+
+    hidden = forward
+
+    def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - frames have no ids
+        """Rows of the language model by name, [R, D] each"""
+        before, after = self.states
+        even, odd = (
+            g.gelu_erf(g.linear(g.given(name), self.convolutions[0], bias=self.biases[0])) for name in (EVEN, ODD)
+        )
+        x = g.concat(g.concat(g.shift(odd, before), even), odd)  # frames 2t - 1, 2t and 2t + 1
+        x = g.add(g.gelu_erf(g.linear(x, self.convolutions[1], bias=self.biases[1])), g.given(POSITIONS))
+        for i, layer in enumerate(self.layers):
+            with g.layer(i):
+                x = layer_rows(g, layer, x)
+        if self.pool == 2:  # each odd row becomes the mean with the one before it
+            x = g.scale(g.add(x, g.shift(x, after)), 0.5)
+        x = normed(g, x, self.last_norm)
+        if self.stack == 1:
+            x = g.pick(x)
+        else:
+            width = x.shape[1]
+            x = g.pick_blocks(x, self.pool * self.stack, "joined")
+            x = g.resize_heads(x, self.stack, width) if self.pool == 2 else x
+        return {EMBEDDED: self.projector.project(g, x)}
+
+
+@dataclass(frozen=True)
+class OneMatrix(Projector):
+    """Qwen2-Audio: W x + bias"""
+
+    matrix: Weight
+    bias: Weight | None
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        return g.linear(x, self.matrix, bias=self.bias)
+
+
+@dataclass(frozen=True)
+class ExactMlp(Projector):
+    """Voxtral and Music Flamingo: two matrices with the exact form of GELU between them."""
+
+    mlp: Mlp
+
+    @property
+    def width(self) -> int:
+        return self.mlp.down.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        y = g.gelu_erf(g.linear(x, self.mlp.up, bias=self.mlp.up_bias))
+        return g.linear(y, self.mlp.down, bias=self.mlp.down_bias)
+
+
+@dataclass(frozen=True)
+class GatedProjector(Projector):
+    """Ultravox: W (norm(silu(gate h) · up h)), h = norm(x)"""
+
+    norms: tuple[Rms, Rms]
+    up: Weight
+    gate: Weight
+    down: Weight
+
+    @property
+    def width(self) -> int:
+        return self.down.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        up, gate = g.linears([x, x], (self.up, self.gate), then=("none", "silu"), norm=self.norms[0])
+        return g.linear(g.mul(gate, up), self.down, norm=self.norms[1])
+
+
+@dataclass(frozen=True)
+class SoundFamily(Family):
+    """The properties in which types of projectors for sounds differ."""
+
+    pool: int = 1  # rows of the transformer whose mean is taken
+    stacks: bool = False  # whether the file says how many of these become one row
+
+
+class SoundFile(TowerFile):
+    """A projector file whose tower for sounds is being read."""
+
+    section, at = "clip.audio", "a"
+
+    def _begin(self) -> None:
+        self.mels = self.size("num_mel_bins", 512)
+        self.stack = self.size("projector.stack_factor", 64) if getattr(self.family, "stacks", False) else 1
+        self.as_matrices([f"{FIRST}.weight"])
+        self.as_matrices([f"{SECOND}.weight"], axes=2)
+        self.tensors = Tensors(self.file, tuple(name for name in self.file.tensors if not name.startswith(SOUNDS)))
+
+    def tower(self) -> SoundTower:
+        """The tower and its projector."""
+        family, tensors, width = self.family, self.tensors, self.width
+        assert isinstance(family, SoundFamily), "it is read with a family for sounds"
+        every = HeadRows(width, width, 0, width, transposed=True)
+        convolutions = (
+            tensors.take(f"{FIRST}.weight", width, 3 * self.mels),
+            tensors.slice_heads(f"{SECOND}.by_frame", f"{SECOND}.weight", every, 3, flat=True),
+        )
+        biases = tensors.take(f"{FIRST}.bias", width), tensors.take(f"{SECOND}.bias", width)
+        layers, norm, projector = self.layers(), self.optional_norm("a.post_ln"), family.read(self)
+        return SoundTower(
+            tuple(tensors.taken), convolutions, biases, layers, norm, projector, self.mels, family.pool, self.stack,
+            states=[State(name, (1, width)) for name in ("a.before", "a.pooled")],
+        )  # fmt: skip

@@ -1,0 +1,165 @@
+"""Writes the golden projectors in `sound`, and records once how llama.cpp's libmtmd encodes sounds with them.
+
+    MTMD=oracle.py python -m tests.golden.record_sounds [FAMILY ...]
+
+`oracle.py` is that of `record_images`, with a class `Ears` for sounds, and `decoded`, which decodes a file with
+llama.cpp's decoder.
+"""
+
+import io
+import os
+import sys
+import tempfile
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rwkv_gpu.gguf.file import GGUFFile
+from tests.golden.record_images import HERE, TEXT, Keys, Source, Tensors, kept, loaded, twin, write
+
+LENGTHS = 5000, 100, 500_000  # samples of the sounds that are recorded
+FRAMES = [0, 1, 5, 30, 2999]  # of each spectrogram
+ROWS = 1500
+WIDTH = 20  # one with which libmtmd makes as many rows as with that of real towers
+
+
+def sound(length: int) -> np.ndarray:
+    """Returns a sound of gliding tones and some noise."""
+    rng = np.random.default_rng(length)
+    seconds = np.arange(length) / 16000
+    tones = [np.sin(2 * np.pi * (a * seconds + b * seconds**2)) for a, b in rng.uniform(100, 1500, (3, 2))]
+    return (0.2 * np.sum(tones, axis=0) + rng.normal(0, 0.02, length)).astype(np.float32)
+
+
+def tower(g: Source, mels: int, width: int = WIDTH, inner: int = 24, count: int = 2) -> Tensors:
+    """Returns the tower as in Whisper."""
+    t: Tensors = {
+        "a.conv1d.1.weight": g.matrix(width, mels, 3), "a.conv1d.1.bias": g.matrix(width, 1, gain=0.1),
+        "a.conv1d.2.weight": g.matrix(width, width, 3, gain=2), "a.conv1d.2.bias": g.matrix(width, 1, gain=0.1),
+        "a.position_embd.weight": 0.25 * g.matrix(ROWS, width, gain=4),
+        "a.post_ln.weight": g.vector(width, 1), "a.post_ln.bias": g.vector(width),
+    }  # fmt: skip
+    for i in range(count):
+        at = f"a.blk.{i}"
+        shapes = {f"attn_{name}": (width, width) for name in ("q", "k", "v", "out")}
+        shapes |= {"ffn_up": (inner, width), "ffn_down": (width, inner)}
+        for name, shape in shapes.items():
+            t[f"{at}.{name}.weight"] = g.matrix(*shape, gain=2)
+            if name != "attn_k":
+                t[f"{at}.{name}.bias"] = g.vector(shape[0])
+        for name in ("ln1", "ln2"):
+            t |= {f"{at}.{name}.weight": g.vector(width, 1), f"{at}.{name}.bias": g.vector(width)}
+    return t
+
+
+def keys(kind: str, mels: int, out: int, width: int = WIDTH, inner: int = 24, count: int = 2, heads: int = 2) -> Keys:
+    """Returns the metadata of a projector for sounds."""
+    return {
+        "clip.has_audio_encoder": True, "clip.projector_type": kind, "clip.audio.embedding_length": width,
+        "clip.audio.feed_forward_length": inner, "clip.audio.block_count": count,
+        "clip.audio.attention.head_count": heads, "clip.audio.attention.layer_norm_epsilon": 1e-5,
+        "clip.audio.num_mel_bins": mels, "clip.audio.projection_dim": out,
+    }  # fmt: skip
+
+
+def qwen2a(out: int) -> tuple[Tensors, Keys]:
+    g, mels = Source(20), 128
+    t = tower(g, mels) | {"mm.a.fc.weight": g.matrix(out, WIDTH, gain=3), "mm.a.fc.bias": g.vector(out)}
+    return t, keys("qwen2a", mels, out)
+
+
+def ultravox(out: int) -> tuple[Tensors, Keys]:
+    g, mels, stack, inner = Source(21), 80, 8, 20
+    t = tower(g, mels) | {
+        "mm.a.norm_pre.weight": g.vector(WIDTH * stack, 1), "mm.a.norm_mid.weight": g.vector(inner, 1),
+        "mm.a.mlp.1.weight": g.matrix(2 * inner, WIDTH * stack), "mm.a.mlp.2.weight": g.matrix(out, inner, gain=3),
+    }  # fmt: skip
+    return t, keys("ultravox", mels, out) | {"clip.audio.projector.stack_factor": stack}
+
+
+def voxtral(out: int) -> tuple[Tensors, Keys]:
+    g, mels, stack = Source(22), 128, 4
+    t = tower(g, mels) | {
+        "mm.a.mlp.1.weight": g.matrix(32, WIDTH * stack), "mm.a.mlp.2.weight": g.matrix(out, 32, gain=3),
+    }  # fmt: skip
+    return t, keys("voxtral", mels, out) | {"clip.audio.projector.stack_factor": stack}
+
+
+def musicflamingo(out: int) -> tuple[Tensors, Keys]:
+    g, mels = Source(23), 24
+    t = tower(g, mels) | {
+        "mm.a.mlp.1.weight": g.matrix(32, WIDTH), "mm.a.mlp.2.weight": g.matrix(out, 32, gain=3),
+        "mm.a.mlp.1.bias": g.vector(32), "mm.a.mlp.2.bias": g.vector(out),
+    }  # fmt: skip
+    return t, keys("musicflamingo", mels, out)
+
+
+# Each golden projector, the language model it is for, and the sounds of a prompt that fit into its context.
+MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
+    "qwen2a": ("tiny-qwen2", qwen2a, 1),
+    "ultravox": ("quiet-llama", ultravox, 2),
+    "voxtral": ("quiet-llama", voxtral, 2),
+    "musicflamingo": ("tiny-qwen2", musicflamingo, 1),
+}
+
+
+def wav(samples: np.ndarray, rate: int = 16000) -> bytes:
+    """Returns a WAV file of 16 bit; samples are [n] or [n, channels]."""
+    data = io.BytesIO()
+    with wave.open(data, "wb") as file:
+        file.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    return data.getvalue()
+
+
+def at_rates() -> Iterator[tuple[str, bytes]]:
+    """Returns files at several rates, each under a name."""
+    for rate in (8000, 22050, 44100, 48000):
+        yield str(rate), wav(np.stack([sound(rate // 2), 0.5 * sound(rate // 2)], axis=1), rate)
+
+
+def record(name: str) -> None:
+    """Writes the projector, and records libmtmd's embeddings of sounds."""
+    oracle = loaded(os.environ["MTMD"])
+    model, make, count = MODELS[name]
+    with GGUFFile.open(HERE / f"{model}.gguf") as file:
+        width = file.int(f"{file.str('general.architecture')}.embedding_length")
+    tensors, metadata = make(width)
+    (HERE / "sound").mkdir(exist_ok=True)
+    write(HERE / "sound" / f"{name}.gguf", "clip", metadata, tensors, half=True)
+    with tempfile.TemporaryDirectory() as folder:
+        text, projector = Path(folder) / "text.gguf", Path(folder) / "mmproj.gguf"
+        twin(HERE / f"{model}.gguf", text, {}, ())
+        write(projector, "clip", metadata, tensors)
+        ears = oracle.Ears(text, projector, n_ctx=1024)
+        found: dict[str, np.ndarray] = {}
+        for number, length in enumerate(LENGTHS):
+            parts = [part for kind, part in ears.parts(ears.chunks("<__media__>", [sound(length)])) if kind == "image"]
+            found[f"mel{number}"] = np.stack([ears.mel(part)[:, FRAMES] for part in parts])
+            rows = np.concatenate([ears.embed(part) for part in parts])
+            found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))[::2]]
+        two = ears.chunks(TEXT.replace(" <__media__>", "", 2 - count), [sound(length) for length in LENGTHS[:count]])
+        ids = [
+            part if kind == "text" else [-1] * oracle.m.mtmd_input_chunk_get_n_tokens(part)
+            for kind, part in ears.parts(two)
+        ]
+        found["tokens"] = np.concatenate([np.array(part, np.int64) for part in ids])
+        found["logits"], past = ears.logits(two)
+    np.savez_compressed(HERE / "sound" / f"{name}.npz", **found)
+    print(f"{name}: {len(found['tokens'])} tokens, {past} positions, logits of deviation {found['logits'].std():.2f}")
+
+
+def record_resampling() -> None:
+    """Records every 64th sample of files at other rates."""
+    oracle = loaded(os.environ["MTMD"])
+    np.savez_compressed(HERE / "sound" / "resampled.npz", **{n: oracle.decoded(data)[::64] for n, data in at_rates()})
+
+
+if __name__ == "__main__":
+    record_resampling()
+    for which in sys.argv[1:] or MODELS:
+        record(which)

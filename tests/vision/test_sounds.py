@@ -1,0 +1,81 @@
+"""Spectrograms and rows of towers for sounds equal those of llama.cpp's libmtmd for the same sounds."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.host_runner import HostRunner
+from rwkv_gpu.engine.media import Span, image_ids
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.vision.eyes import eyes_for
+from rwkv_gpu.vision.hearing import SoundEncoder, hear, hearing_of
+from rwkv_gpu.vision.samples import recording_of
+from rwkv_gpu.vision.senses import Senses
+from tests.golden.record_images import kept
+from tests.golden.record_sounds import FRAMES, LENGTHS, MODELS, sound
+from tests.golden_files import OWN
+from tests.vision.test_logits import GREEDY, answers, apart, wanted
+
+
+def golden(name):
+    with GGUFFile.open(OWN / "sound" / f"{name}.gguf") as file:
+        return hearing_of(file), np.load(OWN / "sound" / f"{name}.npz")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_spectrograms_are_those_of_llama_cpp(name):
+    hearing, record = golden(name)
+    for number, length in enumerate(LENGTHS):
+        found = np.stack(hear(hearing, recording_of(sound(length))).tiles)
+        assert np.abs(found[:, :, FRAMES] - record[f"mel{number}"]).max() < 2e-5  # its transform is float32
+
+
+def rms_apart(hearing, record, encoder, numbers=(0, 1, 2)):
+    """Returns the largest deviation of the rows of a sound, relative to their RMS."""
+    worst = 0.0
+    for number in numbers:
+        prepared = hear(hearing, recording_of(sound(LENGTHS[number])))
+        rows, wanted = encoder.rows(prepared)["media"], record[f"rows{number}"]
+        assert len(rows) == record[f"count{number}"] == prepared.tokens
+        found = rows[kept(len(rows))[::2]]
+        worst = max(worst, float(np.sqrt(((found - wanted) ** 2).mean()) / wanted.std()))
+    return worst
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_of_sounds_in_numpy_are_those_of_llama_cpp(name):
+    hearing, record = golden(name)
+    assert rms_apart(hearing, record, SoundEncoder(hearing, None)) < 1e-4  # the spectrograms differ by rounding
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["ultravox", "voxtral"])
+def test_rows_of_sounds_on_a_gpu_are_those_of_llama_cpp(name, fast_device):
+    hearing, record = golden(name)
+    assert rms_apart(hearing, record, SoundEncoder(hearing, fast_device), [0]) < 1e-3  # keys and values are float16
+
+
+def request_of(record, hearing):
+    """Returns the recorded prompt with the sounds in it."""
+    ids, spans, tokens = [], [], record["tokens"].tolist()
+    sounds = iter([hear(hearing, recording_of(sound(length))) for length in LENGTHS[:2]])
+    while len(ids) < len(tokens):
+        if tokens[len(ids)] >= 0:
+            ids.append(tokens[len(ids)])
+        else:
+            spans.append(Span(len(ids), next(sounds)))
+            ids += image_ids(spans[-1].image)
+    return Request(ids, GREEDY, images=spans)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_after_sounds_in_numpy_are_those_of_llama_cpp(name):
+    hearing, record = golden(name)
+    with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
+        model = load_model(file)
+        runner = HostRunner(file, model, slots=1, context=1024, kv="f32", chunk_size=512)
+        eyes = eyes_for(Senses(hearing.path, hearing=hearing), file, model, None)
+    found = answers(Engine(runner, eyes=eyes), request_of(record, hearing))
+    assert apart(found, wanted(record)) < 1e-3

@@ -48,7 +48,7 @@ def command(
     The text goes to standard output; statistics and progress go to standard error.
     """
     if not chat and (system is not None or template is not None or images):
-        raise BadInput("--system, --template and --image are for chats; add --chat to apply the chat template")
+        raise BadInput("--system, --template, --image and --audio are for chats; add --chat to apply the chat template")
     if chat and suffix is not None:
         raise BadInput("--suffix is for prompts without a chat template; leave out --chat")
     text = input_text(prompt, path, "--prompt")

@@ -300,7 +300,7 @@ def completions(typed: str, commands: Sequence[str]) -> list[str]:
     name, spaced, path = typed.partition(" ")
     if not spaced:
         return [command for command in commands if command.startswith(name)]
-    if name.rstrip("!") not in ("/save", "/load", "/file", "/image", "/model"):
+    if name.rstrip("!") not in ("/save", "/load", "/file", "/image", "/audio", "/model"):
         return []
     folder, start = os.path.split(path)
     try:

@@ -181,7 +181,7 @@ LOADING = {
     ),
     "mmproj": _loading(
         "-mm", "--mmproj", type=FileName(), metavar="FILE", callback=remember,
-        help="Projector (mmproj-*.gguf) for images. Default: a matching file next to the model.",
+        help="Projector (mmproj-*.gguf) for images or audio. Default: a matching file next to the model.",
     ),
     "no_mmproj": _loading("--no-mmproj", is_flag=True, callback=remember, help="Load no projector."),
     "override_kv": _loading(
@@ -203,8 +203,8 @@ SHARED = {
     ),
     "system": click.option("-sys", "--system", "--system-prompt", metavar="TEXT", help="System prompt."),
     "images": click.option(
-        "--image", "images", multiple=True, type=FileName(), metavar="FILE",
-        help="Image for the (first) message. Can be repeated.",
+        "--image", "--audio", "images", multiple=True, type=FileName(), metavar="FILE",
+        help="Image or audio file for the (first) message. Can be repeated.",
     ),
     "template": click.option(
         "--template", "--chat-template", metavar="NAME|FILE",

@@ -23,12 +23,12 @@ from .page import Page
     help="Connections over which a file is downloaded at the same time.",
 )
 @click.option("--limit-rate", "rate", type=size, metavar="SIZE", help="Most bytes per second, such as 500K or 2.5M.")
-@click.option("--no-mmproj", is_flag=True, help="Leave out the projector for images.")
+@click.option("--no-mmproj", is_flag=True, help="Leave out the projector for images or audio.")
 @catalogue_option
 def command(name: str, revision: str, connections: int, rate: int | None, *, no_mmproj: bool) -> None:
     """Download a model into the folder of models, and print its path. Then its name works in all commands.
 
-    A projector (mmproj-*.gguf) for images that the repository has for the model comes with it.
+    A projector (mmproj-*.gguf) for images or audio that the repository has for the model comes with it.
 
     NAME is a name of `rwkv-gpu models`, such as qwen3.5:4b, or that of a repository. An interrupted download continues
     where it stopped, and checksums are verified. Set HF_TOKEN for gated and private models, HF_ENDPOINT for another

@@ -107,7 +107,7 @@ def history(conversation: Conversation, count: str) -> None:
 
 def add_image(conversation: Conversation, path: str) -> None:
     if not path:
-        raise BadInput("give a file: /image photo.jpg")
+        raise BadInput("give a file: /image photo.jpg or /audio voice.mp3")
     image = conversation.add_image(path)
     conversation.screen.note(f"{path}: {image.tokens} tokens; it goes with your next message")
 
@@ -164,7 +164,7 @@ def change_model(conversation: Conversation, name: str) -> None:
     llm, chat = conversation.llm, conversation.chat
     conversation.screen.note(model_line(llm.info))
     if images and llm.sight is None:
-        conversation.screen.note(f"it sees no images: {images} of this chat are left out while it answers")
+        conversation.screen.note(f"it takes no images or audio: {images} of this chat are left out while it answers")
     if chat.messages:
         conversation.screen.note(f"it reads this chat with your next question: {chat.tokens:,} tokens")
 
@@ -251,6 +251,7 @@ COMMANDS = {
     "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
     "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
     "image": Slash("FILE", "Add an image to your next message.", add_image),
+    "audio": Slash("FILE", "Add audio to your next message.", add_image),
     "file": Slash("PATH", "Add a text, source code or PDF to your next message.", add_file),
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),

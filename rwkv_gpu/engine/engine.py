@@ -153,7 +153,7 @@ class Engine:
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
         if request.images and self._eyes is None:
-            raise BadInput("this model was loaded without a projector, so it sees no images")
+            raise BadInput("this model was loaded without a projector, so it takes no images and no audio")
         sequence = TokenSequence(
             request,
             self._runner.vocabulary,

@@ -25,8 +25,8 @@ MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
 MOST_IMAGES = 256  # of a request
 BLIND = (
-    "this model was loaded without a projector, so it sees no images; put its mmproj file next to it, or name it "
-    "with --mmproj"
+    "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
+    "or name it with --mmproj"
 )
 DEAF = "this model hears no audio: its projector is for images; take a model for audio, such as Voxtral or Ultravox"
 SOUNDS = "audio", "audio_url", "input_audio"  # types of parts that are sounds

@@ -140,7 +140,7 @@ def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool
     if devices > 1:
         if mmproj is not None:
             raise BadInput(
-                "a model on several devices sees no images and hears no sounds; name one device, or leave mmproj out"
+                "a model on several devices takes no images and no audio; name one device, or leave mmproj out"
             )
         return None
     if mmproj is None:

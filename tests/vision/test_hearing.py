@@ -1,0 +1,142 @@
+"""Sounds in chats and over HTTP: through the template to the answer, with a tiny model and its projector."""
+
+import base64
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `server` is not installed")
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.golden.record_images import image
+from tests.golden.record_sounds import sound, wav
+from tests.golden_files import OWN
+from tests.server.serving import serving
+from tests.vision.test_chat import TEMPLATE, chat_of, png
+
+SOUND = wav(sound(5000))
+DATA = base64.b64encode(SOUND).decode()
+PART = {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}
+TEXT = {"type": "text", "text": "hello"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model next to a projector for sounds, and one next to a projector for images."""
+    folder = tmp_path_factory.mktemp("hearing")
+    for name, projector in {"ears": "sound/voxtral", "eyes": "vision/llava"}.items():
+        (folder / name).mkdir()
+        shutil.copy(OWN / "quiet-llama.gguf", folder / name / "model.gguf")
+        shutil.copy(OWN / f"{projector}.gguf", folder / name / "mmproj-model.gguf")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def llm(folder):
+    with rwkv_gpu.load(folder / "ears" / "model.gguf", device="cpu", context=512) as llm:
+        yield llm
+
+
+def test_forms_of_one_sound_give_one_answer(llm, tmp_path):
+    (tmp_path / "a.wav").write_bytes(SOUND)
+    samples = np.frombuffer(SOUND[44:], np.int16)
+    sources = SOUND, tmp_path / "a.wav", str(tmp_path / "a.wav"), samples, (samples / 32768).astype(np.float32)
+    found = {chat_of(llm).send("hello", audio=[source]).tokens for source in sources}
+    found.add(chat_of(llm).send("hello", images=[SOUND]).tokens)  # a file is what it begins like
+    url = f"data:audio/wav;base64,{DATA}"
+    for part in (PART, {"type": "audio_url", "audio_url": {"url": url}}, {"type": "audio", "audio": SOUND}):
+        messages = [{"role": "user", "content": [part, TEXT]}]
+        begun = llm.chat(template=TEMPLATE, messages=messages, temperature=0, max_tokens=6)
+        found.add(begun.regenerate().wait().tokens)
+    assert len(found) == 1
+
+
+def test_another_sound_gives_other_probabilities(llm):
+    def scores(length):
+        return [event.logprob for event in chat_of(llm).stream("hello", audio=[sound(length)], logprobs=1)]
+
+    assert scores(5000) == pytest.approx(scores(5000), abs=1e-4)
+    assert scores(5000) != pytest.approx(scores(9000), abs=1e-4)
+
+
+def test_a_later_turn_hears_nothing_again(llm):
+    chat = chat_of(llm)
+    first = chat.send("hello", audio=[SOUND])
+    assert first.stats.prompt_tokens > 187
+    assert chat.send("again").stats.reused_tokens >= first.stats.prompt_tokens - 1
+
+
+def test_a_saved_chat_opens_and_goes_on_also_with_a_model_that_hears_nothing(llm, folder, tmp_path):
+    chat = chat_of(llm)
+    chat.send("hello", audio=[sound(5000)])
+    chat.save(tmp_path / "chat")
+    expected = chat.send("and?")
+    again = llm.load_chat(tmp_path / "chat")
+    assert again.messages == chat.messages[:2] and again.images == 1
+    assert again.send("and?").tokens == expected.tokens
+    for options in ({}, {"mmproj": False}):
+        with rwkv_gpu.load(folder / "eyes" / "model.gguf", device="cpu", context=512, **options) as deaf:
+            other = deaf.load_chat(tmp_path / "chat")
+            assert other.images == 1 and other.send("and?").text
+            other.save(tmp_path / "other")
+        assert llm.load_chat(tmp_path / "other").messages[:2] == chat.messages[:2]
+
+
+def test_sounds_need_a_model_that_hears_and_images_one_that_sees(llm, folder):
+    with pytest.raises(BadInput, match="sees no images"):
+        chat_of(llm).send("hello", images=[image(40, 24)])
+    eyes = rwkv_gpu.load(folder / "eyes" / "model.gguf", device="cpu", context=512)
+    with eyes, pytest.raises(BadInput, match="hears no audio"):
+        chat_of(eyes).send("hello", audio=[SOUND])
+    with pytest.raises(BadInput, match="makes rows of"):
+        rwkv_gpu.load(OWN / "tiny-gemma3.gguf", device="cpu", mmproj=OWN / "sound" / "voxtral.gguf")
+
+
+def load(path, *_, **__):
+    """Loads a model with a separate template, because golden files have none."""
+    llm = rwkv_gpu.load(path, device="cpu", context=512, sequences=2)
+    llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
+    return llm
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with serving(ServedModel("ears", str(folder / "ears" / "model.gguf")), load=load, log_prompts=True) as served:
+        yield served
+
+
+def asked(part):
+    return {"messages": [{"role": "user", "content": [part, TEXT]}], "temperature": 0, "max_tokens": 6}
+
+
+def test_forms_of_apis_give_one_answer(server):
+    answer = server.post("/v1/chat/completions", asked(PART))["choices"][0]["message"]["content"]
+    assert answer
+    marker = server.get("/props")["media_marker"]
+    text = f"user: {marker}hello\nassistant:"
+    prompt = {"prompt_string": text, "multimodal_data": [DATA]}
+    found = server.post("/completion", {"prompt": prompt, "temperature": 0, "n_predict": 6})["content"]
+    assert found.strip() == answer.strip()
+
+
+def test_models_and_props_say_that_it_hears(server):
+    assert server.get("/props")["modalities"] == {"vision": False, "audio": True}
+    assert server.get("/v1/models")["data"][0]["architecture"]["input_modalities"] == ["text", "audio"]
+    assert "audio" in server.post("/api/show", {"model": "ears"})["capabilities"]
+
+
+def test_bad_sounds_get_one_400(server):
+    silent = base64.b64encode(wav(np.zeros(16000))).decode()
+    for data, reason in ((silent, "silent"), ("UklGRg==", "no audio"), ("?", "base64"), (None, "no image or audio")):
+        part = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+        status, _, reply = server.request("POST", "/v1/chat/completions", asked(part))
+        assert status == 400 and reason in reply["error"]["message"], reply
+    url = {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64," + base64.b64encode(png(image(9, 9))).decode()},
+    }
+    status, _, reply = server.request("POST", "/v1/chat/completions", asked(url))
+    assert status == 400 and "sees no images" in reply["error"]["message"]

@@ -28,7 +28,7 @@ BLIND = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
 )
-DEAF = "this model hears no audio: its projector is for images; take a model for audio, such as Voxtral or Ultravox"
+DEAF = "this model takes no audio: its projector is for images; take a model for audio, such as Voxtral or Ultravox"
 SOUNDS = "audio", "audio_url", "input_audio"  # types of parts that are sounds
 KINDS = "image", "image_url", "input_image", *SOUNDS  # and of all media; a client may send a type of any kind
 
@@ -117,7 +117,7 @@ class Sight:
                 raise BadInput(DEAF)
             return replace(hear(senses.hearing, medium), picture=kept)
         if senses.vision is None:
-            raise BadInput("this model sees no images: its projector is for audio; send audio or text")
+            raise BadInput("this model takes no images: its projector is for audio; send audio or text")
         return replace(prepare(senses.vision, medium), picture=kept)
 
     def again(self, image: Image) -> Image:

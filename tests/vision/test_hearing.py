@@ -86,10 +86,10 @@ def test_a_saved_chat_opens_and_goes_on_also_with_a_model_that_hears_nothing(llm
 
 
 def test_sounds_need_a_model_that_hears_and_images_one_that_sees(llm, folder):
-    with pytest.raises(BadInput, match="sees no images"):
+    with pytest.raises(BadInput, match="takes no images"):
         chat_of(llm).send("hello", images=[image(40, 24)])
     eyes = rwkv_gpu.load(folder / "eyes" / "model.gguf", device="cpu", context=512)
-    with eyes, pytest.raises(BadInput, match="hears no audio"):
+    with eyes, pytest.raises(BadInput, match="takes no audio"):
         chat_of(eyes).send("hello", audio=[SOUND])
     with pytest.raises(BadInput, match="makes rows of"):
         rwkv_gpu.load(OWN / "tiny-gemma3.gguf", device="cpu", mmproj=OWN / "sound" / "voxtral.gguf")
@@ -139,4 +139,4 @@ def test_bad_sounds_get_one_400(server):
         "image_url": {"url": "data:image/png;base64," + base64.b64encode(png(image(9, 9))).decode()},
     }
     status, _, reply = server.request("POST", "/v1/chat/completions", asked(url))
-    assert status == 400 and "sees no images" in reply["error"]["message"]
+    assert status == 400 and "takes no images" in reply["error"]["message"]

@@ -15,6 +15,8 @@ from . import session
 from .backend import Backend, Recent
 from .chat_format import Message
 from .completion import Settings, sampling
+from .images import marked
+from .saved_images import as_parts
 from .session import SavedChat, SavedSession
 
 Json = dict[str, Any]
@@ -26,9 +28,7 @@ def opened(llm: Backend, data: bytes, cache_salt: str) -> Json:
     Its state is stored for prompts with this salt if it is of the identical model file; `state` says so. Without a
     salt, the model reads the messages anew.
     """
-    saved = session.loads(data, llm.model_file, llm.vocab_size)
-    if any(message.images for chat in saved.chats for message in chat.messages):
-        raise BadInput("the chat has images, which a page cannot read; open it with rwkv-gpu chat --session FILE")
+    saved = session.loads(data, llm.model_file, llm.vocab_size, llm.sight)
     branches = [{"messages": [*map(_as_dict, chat.messages)], "settings": chat.settings} for chat in saved.chats]
     used = bool(cache_salt and saved.length) and _restored(llm, saved, cache_salt)
     return {"current": saved.current, "branches": branches, "state": used}
@@ -47,7 +47,8 @@ def _restored(llm: Backend, saved: SavedSession, cache_salt: str) -> bool:
 
 def _as_dict(message: Message) -> Json:
     """A message as an API's client has it."""
-    row = replace(message, raw=None).for_template()
+    row = {**replace(message, raw=None).for_template(), "content": as_parts(message)}
+    row.pop("images", None)
     return {**row, "reasoning_content": message.reasoning} if message.reasoning else row
 
 
@@ -63,10 +64,13 @@ def written(llm: Backend, branches: Sequence[Mapping[str, Any]], current: int, c
 def _saved(llm: Backend, where: str, branch: Mapping[str, Any], cache_salt: str) -> SavedChat:
     settings: Settings = branch.get("settings") or Settings()
     sampling(None, Settings(), settings)  # refuses wrong ones
-    rows = check_messages(branch["messages"])
+    texts, images = marked(branch["messages"], None if llm.sight is None else llm.sight.keeping)
+    rows = check_messages(texts)
     thoughts = [row.pop("reasoning_content", "") for row in rows]
     number = Salt.of(cache_salt).number
     known = [one.transcript for one in [*llm._recent] if one.salt == number]
+    for row in rows:
+        row["images"] = [image for mark, image in images.items() if mark in joined(row["content"])]
     asked = llm.chat_format.prompt(rows, known, opens=False, salt=number)
     if not all(isinstance(text, str) for text in thoughts):
         raise BadInput(f"{where} has reasoning that is no text")
@@ -76,4 +80,5 @@ def _saved(llm: Backend, where: str, branch: Mapping[str, Any], cache_salt: str)
 
 def _message(row: Json, reasoning: str) -> Message:
     call = (str(row.get("tool_call_id", "")), str(row.get("name", ""))) if row["role"] == "tool" else None
-    return Message(row["role"], joined(row["content"]), reasoning, calls=tuple(row.get("tool_calls", ())), call=call)
+    content, images, calls = joined(row["content"]), tuple(row["images"]), tuple(row.get("tool_calls", ()))
+    return Message(row["role"], content, reasoning, images=images, calls=calls, call=call)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine.media import IMAGE, Span, image_ids
+from ..engine.request import check_length
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..vision.encoder import Image, prepare, unseen
@@ -23,7 +24,8 @@ __all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
-MOST_IMAGES = 256  # of a request
+MOST_IMAGES = 256  # of a request, repeated ones included
+MOST_PIXELS = 1 << 30  # of all pictures that a chat keeps
 BLIND = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
@@ -82,13 +84,11 @@ class ImagePrompt:
             raise BadInput(
                 f"prompt has {len(others):,} markers {MARKER} and {len(self.images):,} images; give one for each image"
             )
-        if len(others) > MOST_IMAGES:
-            raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
         if sight is None:
             raise BadInput(BLIND)
-        images: dict[str, Image] = {}
-        marks = [_add(source, sight, images, f"image {n} of the prompt") for n, source in enumerate(self.images, 1)]
-        return first + "".join(map("".join, zip(marks, others, strict=True))), images
+        album = Album(sight)
+        marks = [album.add(source, f"image {n} of the prompt") for n, source in enumerate(self.images, 1)]
+        return first + "".join(map("".join, zip(marks, others, strict=True))), album.images
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,13 @@ class Sight:
     """
 
     senses: Senses
+    context: int | None = None  # tokens of a prompt
     keeps: bool = False
 
     @property
     def keeping(self) -> "Sight":
-        """Returns a copy whose images include their pictures."""
-        return replace(self, keeps=True)
+        """Returns a copy whose images include their pictures, for chats that may drop their first messages."""
+        return replace(self, keeps=True, context=None)
 
     def image(self, source: Any, where: str = "the image") -> Image:
         """Decodes and prepares an image or a sound: a path, bytes, an array, a PIL image or a recording."""
@@ -131,15 +132,42 @@ class Sight:
         return MarkedTokenizer(tokenizer, images, self.senses) if images else tokenizer  # type: ignore[return-value]
 
 
+class Album:
+    """The images of a request. They are counted before and after each is decoded, so that a request stays small."""
+
+    def __init__(self, sight: Sight | None) -> None:
+        self.images: dict[str, Image] = {}  # by mark
+        self._sight = sight
+        self._count = self._tokens = self._pixels = 0
+
+    def add(self, source: Any, where: str) -> str:
+        """The mark of an image, which may be one that the request has already."""
+        if self._sight is None:
+            raise BadInput(BLIND)
+        self._count += 1
+        if self._count > MOST_IMAGES:
+            raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
+        image = self._sight.image(_bytes(source, where), where)
+        mark = mark_of(image)
+        self._tokens += image.tokens
+        check_length(self._tokens, self._sight.context, least=True)
+        if mark not in self.images and image.picture is not None:
+            self._pixels += image.picture.size.width * image.picture.size.height
+        if self._pixels > MOST_PIXELS:
+            raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; send fewer, or smaller ones")
+        self.images[mark] = image
+        return mark
+
+
 def marked(
     messages: Sequence[Mapping[str, object]], sight: Sight | None
 ) -> tuple[Sequence[Mapping[str, object]], dict[str, Image]]:
     """The messages with marks in place of images, and the images by mark. Refuses images if there is no sight."""
-    images: dict[str, Image] = {}
+    album = Album(sight)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        return messages, images  # which the check of messages refuses
-    texts = [_marked(message, sight, images, f"messages[{i}]") for i, message in enumerate(messages)]
-    return texts, images
+        return messages, {}  # which the check of messages refuses
+    texts = [_marked(message, album, f"messages[{i}]") for i, message in enumerate(messages)]
+    return texts, album.images
 
 
 def has_images(messages: Any) -> bool:
@@ -154,24 +182,22 @@ def _has_parts(content: Any) -> bool:
     return isinstance(content, list) and any(isinstance(p, Mapping) and p.get("type") in KINDS for p in content)
 
 
-def _marked(message: Any, sight: Sight | None, images: dict[str, Image], where: str) -> Mapping[str, object]:
+def _marked(message: Any, album: Album, where: str) -> Mapping[str, object]:
     if not isinstance(message, Mapping):
         return message  # type: ignore[no-any-return]
     content, own = message.get("content"), message.get("images")
     parts = _has_parts(content)
     if not own and not parts:
         return message
-    if sight is None:
-        raise BadInput(BLIND)
-    text = "".join(_pieces(content, sight, images, f"{where}.content")) if parts else content
+    text = "".join(_pieces(content, album, f"{where}.content")) if parts else content
     for n, source in enumerate(own if isinstance(own, Sequence) and not isinstance(own, str) else ()):
-        mark = _add(source, sight, images, f"{where}.images[{n}]")
+        mark = album.add(source, f"{where}.images[{n}]")
         if isinstance(text, str) and mark not in text:
             text = mark + text
     return {**{key: value for key, value in message.items() if key != "images"}, "content": text}
 
 
-def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) -> Iterator[str]:
+def _pieces(content: Any, album: Album, where: str) -> Iterator[str]:
     """The texts and marks of the parts of a message; adjacent texts are separated by a newline."""
     after_text = False
     for n, part in enumerate(content):
@@ -181,7 +207,7 @@ def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) ->
             source = _source(part, at)
             if kind in SOUNDS:
                 source = recording_of(_bytes(source, at), at)
-            yield _add(source, sight, images, at)
+            yield album.add(source, at)
             after_text = False
             continue
         text = part.get("text") if kind in ("text", "input_text") else None
@@ -228,14 +254,6 @@ def base64_of(text: object, where: str) -> bytes:
 
 def _refuse(where: str) -> bytes:
     raise BadInput(f"{where} is not base64; send the bytes of the image in base64")
-
-
-def _add(source: Any, sight: Sight, images: dict[str, Image], where: str) -> str:
-    if len(images) >= MOST_IMAGES:
-        raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
-    image = sight.image(_bytes(source, where), where)
-    images[mark_of(image)] = image
-    return mark_of(image)
 
 
 def _bytes(source: Any, where: str) -> Any:

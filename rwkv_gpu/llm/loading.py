@@ -94,7 +94,7 @@ def _load(
         states = store.open(model_file, layout, compact)
         eyes = None if senses is None else eyes_for(senses, gguf, model, loaded.gpus[-1])
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, eyes=eyes)
-        sight = None if senses is None else Sight(senses)
+        sight = None if senses is None else Sight(senses, info.context)
         return (
             engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight, files.preset
         )  # fmt: skip

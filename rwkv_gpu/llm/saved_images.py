@@ -1,6 +1,9 @@
 """Images in saved chats. Each is in the file once: as it was added, under the digest of its pixels."""
 
+import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,10 @@ from ..vision.encoder import unseen
 from ..vision.pixels import Picture, picture_of
 from ..vision.samples import Recording, encoded, medium_of
 from .chat_format import Message
-from .images import Image, Images, Sight, mark_of, spans_of
+from .images import MOST_PIXELS, Image, Images, Sight, mark_of, spans_of
 
 PREFIX = "image/"  # for the names of arrays
-MOST_PIXELS = 1 << 30  # of all images of a file, which are in memory with their chats
+HEADS = {"png": b"\x89PNG", "jpeg": b"\xff\xd8"}  # beginnings of files
 Bytes = npt.NDArray[Any]
 
 
@@ -34,6 +37,31 @@ def arrays_of(messages: Iterable[Message]) -> dict[str, Bytes]:
     found = {picture.digest: picture for one in messages for picture in map(picture_in, one.images)}
     _check_pixels(found.values())
     return {PREFIX + digest.hex(): np.frombuffer(encoded(one), np.uint8) for digest, one in found.items()}
+
+
+def as_parts(message: Message) -> str | list[dict[str, Any]]:
+    """The content of a message as a page has it: a text, or OpenAI's parts if it has images."""
+    if not message.images:
+        return message.content
+    urls = {mark_of(image): data_url(picture_in(image)) for image in message.images}
+    parts: list[dict[str, Any]] = []
+    for piece in re.split(f"({'|'.join(map(re.escape, urls))})", message.content):
+        if piece in urls:
+            parts.append({"type": "image_url", "image_url": {"url": urls[piece]}})
+        elif piece:
+            parts.append({"type": "text", "text": piece})
+    return parts
+
+
+def data_url(picture: Picture | Recording) -> str:
+    """The data URL of an image in a format that every browser shows."""
+    if isinstance(picture, Recording):
+        raise BadInput("the chat has audio, which a page cannot read; open it with rwkv-gpu chat --session FILE")
+    data = encoded(picture)
+    kind = next((kind for kind, head in HEADS.items() if data.startswith(head)), None)
+    if kind is None:
+        kind, data = "png", encoded(replace(picture, file=None))
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 class SavedImages:

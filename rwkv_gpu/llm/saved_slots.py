@@ -4,10 +4,12 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 from ..engine import state_file
 from ..engine.cache.prefix_index import Salt, key_of
+from ..engine.media import IMAGE
 from ..errors import BadFile, BadInput
 from ..stores import DirectoryStore
 from ..stores.sealed import SealedStore
@@ -53,7 +55,7 @@ class SavedSlots:
         if saved.model != about:
             raise BadFile(f"the saved slot {name!r} is of another model")
         ids = saved.notes.get("ids")
-        if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < llm.vocab_size for token in ids):
+        if not isinstance(ids, list) or not all(map(partial(_is_id, llm.vocab_size), ids)):
             raise BadFile(f"the saved slot {name!r} is damaged")
         llm._driver.call(lambda engine: engine.restore(key_of(ids, salt), saved.arrays))
         return ids, Counted(len(ids), len(value))
@@ -65,3 +67,8 @@ class SavedSlots:
     def _key(self, name: str, salt: Salt) -> str:
         owner = salt.number.to_bytes(8, "big")
         return self._store.key(b"slot", owner, sha256(name.encode("utf-8", "surrogatepass")).digest())
+
+
+def _is_id(vocabulary: int, token: object) -> bool:
+    """True for the id of a token, or of a row of an image."""
+    return type(token) is int and (0 <= token < vocabulary or IMAGE <= token < 2 * IMAGE)

@@ -103,10 +103,10 @@ def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int, sight:
     return _session(saved, path, model, vocabulary, sight)
 
 
-def loads(data: bytes, model: ModelFile, vocabulary: int) -> SavedSession:
-    """Reads a session from bytes, like `read` for a model that sees no images."""
+def loads(data: bytes, model: ModelFile, vocabulary: int, sight: Sight | None = None) -> SavedSession:
+    """Reads a session from bytes, like `read`."""
     saved = state_file.loads(data, "the file", model.fingerprint, PREFIX)
-    return _session(saved, "the file", model, vocabulary, None)
+    return _session(saved, "the file", model, vocabulary, sight)
 
 
 def _session(

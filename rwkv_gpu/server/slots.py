@@ -27,7 +27,6 @@ class Slot:
 
     ids: Sequence[int] = ()
     salt: Salt = PLAIN
-    images: bool = False
     users: int = 0  # running requests
     used: float = 0.0  # end of the last request
 
@@ -59,7 +58,7 @@ class Slots:
             slot.users, slot.used = slot.users - 1, time.monotonic()
             done = answers.completions
             slot.ids = [*request.ids, *(done[0].tokens if done else ())]
-            slot.salt, slot.images = request.salt, bool(request.images)
+            slot.salt = request.salt
 
         call.at_end.append(left)
 
@@ -91,13 +90,11 @@ def act(saved: SavedSlots, llm: LLM, slot: Slot, action: str, name: str, salt: S
         slot.ids = ()
         return {"n_erased": count}
     if action == "save":
-        if slot.images:
-            raise ApiError(400, "a slot with images cannot be saved")
         done = _checked(partial(saved.save, llm, name, slot.ids, slot.salt))
         counts = {"n_saved": done.tokens, "n_written": done.nbytes}
     else:
         ids, done = _checked(partial(saved.restore, llm, name, salt))
-        slot.ids, slot.salt, slot.images = ids, salt, False
+        slot.ids, slot.salt = ids, salt
         counts = {"n_restored": done.tokens, "n_read": done.nbytes}
     return {"filename": name, **counts, "timings": {f"{action}_ms": round(1000 * (time.monotonic() - began), 3)}}
 

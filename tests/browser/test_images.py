@@ -158,3 +158,17 @@ def test_images_of_exports_come_back_and_other_urls_do_not(seeing):
     expect(page.locator("article.user .thumb img")).to_have_count(1)
     ask(page, "and?")
     assert bodies[0]["messages"][0]["content"][0]["image_url"]["url"] == good
+
+
+def test_images_of_a_conversation_file_are_those_of_its_messages(seeing):
+    page, bodies = seeing, answers(seeing, "a picture")
+    url = "data:image/png;base64," + base64.b64encode(png(2, 2)).decode()
+    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is this?"}]
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "Red."}]
+    found = {"current": 0, "state": False, "branches": [{"messages": messages, "settings": {}}]}
+    page.route("**/v1/conversation-files/read", lambda route: route.fulfill(json=found))
+    page.set_input_files("#import-file", {"name": "a.rwkvchat", "mimeType": "", "buffer": b"RWKVGPU3"})
+    expect(page.locator("article.user .thumb img")).to_have_count(1)
+    expect(page.locator("#title")).to_have_text("What is this?")
+    ask(page, "And now?")
+    assert bodies[0]["messages"][:2] == messages

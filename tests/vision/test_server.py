@@ -1,17 +1,22 @@
 """Images over HTTP, in the forms of each API."""
 
 import base64
+import io
 import shutil
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
 
 import rwkv_gpu
+from rwkv_gpu.llm import images
 from rwkv_gpu.server.catalogue import ServedModel
+from rwkv_gpu.vision.pixels import picture_of
 from tests.golden.record_images import image
 from tests.golden_files import OWN
 from tests.server.serving import serving
+from tests.server.test_conversation_files import TYPE, form
 from tests.vision.test_chat import TEMPLATE, png
 
 DATA = base64.b64encode(png(image(40, 24))).decode()
@@ -167,3 +172,63 @@ def test_images_are_encoded_again_for_another_key(server, monkeypatch):
         server.post("/v1/chat/completions", {**body, "cache_salt": salt})
         counts.append(len(sizes))
     assert counts[0] == counts[1] and counts[2] == 2 * counts[0]
+
+
+def test_a_repeated_image_counts_each_time(server, monkeypatch):
+    monkeypatch.setattr(images, "MOST_IMAGES", 3)
+    picture = {"type": "image_url", "image_url": {"url": URL}}
+    server.post("/v1/chat/completions", openai([picture] * 3))
+    status, _, reply = server.request("POST", "/v1/chat/completions", openai([picture] * 4))
+    assert status == 400 and "more than 3 images" in reply["error"]["message"]
+
+
+def test_images_that_exceed_the_context_are_refused_when_the_first_one_too_many_is_read(server, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(images, "medium_of", lambda *source: decoded.append(1) or picture_of(*source))
+    picture = {"type": "image_url", "image_url": {"url": URL}}
+    status, _, reply = server.request("POST", "/v1/chat/completions", openai([picture] * 200))
+    assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
+    assert len(decoded) == 256 // 16 + 1  # tokens of the context and of an image
+
+
+def test_a_saved_slot_keeps_its_images(server, tmp_path):
+    marker = server.get("/props")["media_marker"]
+    prompt = {"prompt_string": f"user: {marker}hello\nassistant:", "multimodal_data": [DATA]}
+    model = server.service.catalogue.models[0].path
+    with serving(ServedModel("eyes", model), load=load, slot_save_path=str(tmp_path)) as saving:
+        first = saving.post("/completion", completion(prompt) | {"id_slot": 0, "n_predict": 1})
+        saved = saving.post("/slots/0?action=save", {"filename": "a"})
+        assert saved["n_saved"] >= 16
+    with serving(ServedModel("eyes", model), load=load, slot_save_path=str(tmp_path)) as fresh:
+        restored = fresh.post("/slots/0?action=restore", {"filename": "a"})
+        assert restored["n_restored"] == saved["n_saved"]
+        longer = {**prompt, "prompt_string": prompt["prompt_string"] + " and"}
+        again = fresh.post("/completion", completion(longer) | {"id_slot": 0})
+        assert again["timings"]["prompt_n"] < 16 < first["timings"]["prompt_n"]
+        assert again["content"] == server.post("/completion", completion(longer))["content"]
+
+
+def test_conversation_files_of_the_page_have_images(server):
+    gif = io.BytesIO()
+    Image.fromarray(image(40, 24, 1)).save(gif, "GIF")
+    urls = [URL, "data:image/gif;base64," + base64.b64encode(gif.getvalue()).decode()]
+    parts = [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": "hello"}]
+    question = {"role": "user", "content": parts}
+    reply = server.post("/v1/chat/completions", {"messages": [question], **SETTINGS, "cache_salt": "a"})
+    messages = [question, {"role": "assistant", "content": reply["choices"][0]["message"]["content"]}]
+    body = {"branches": [{"messages": messages}, {"messages": [question]}], "current": 0, "cache_salt": "a"}
+    data = server.post("/v1/conversation-files/write", body)
+    sent = form(file=data, cache_salt="b")
+    status, _, found = server.request("POST", "/v1/conversation-files/read", sent, content_type=TYPE)
+    assert status == 200, found
+    [read, answer], [again] = (branch["messages"] for branch in found["branches"])
+    assert read == again and answer == messages[1]
+    first, second, text = read["content"]
+    assert (first, text) == (parts[0], parts[2])
+    assert second["image_url"]["url"].startswith("data:image/png;base64,")
+    assert found["state"] is True
+    more = {"role": "user", "content": "and?"}
+    later = server.post("/v1/chat/completions", {"messages": [read, answer, more], **SETTINGS, "cache_salt": "b"})
+    expected = server.post("/v1/chat/completions", {"messages": [*messages, more], **SETTINGS})
+    assert later["choices"] == expected["choices"]
+    assert later["usage"]["prompt_tokens_details"]["cached_tokens"] > 16

@@ -30,17 +30,25 @@ async function readConversationFile(file) {
   for (const [name, value] of Object.entries({ file, cache_salt: cacheSalt, model: byId("model").value })) if (value) form.append(name, value);
   const { branches, current, state } = await (await request("/v1/conversation-files/read", { method: "POST", body: form })).json();
   const nodes = [];
-  const leaves = branches.map(({ messages }) => messages.reduce((parent, { role, content, reasoning_content: thinking = "" }) => {
+  const leaves = branches.map(({ messages }) => messages.reduce((parent, { role, content: given, reasoning_content: thinking = "" }) => {
     if (role === "system") return parent;
-    const same = (one) => one.parent === parent && one.role === role && one.content === content && one.thinking === thinking;
-    if (!nodes.some(same)) nodes.push({ id: String(nodes.length), parent, role, content, thinking, created: nodes.length + 1 });
+    const key = JSON.stringify([parent, role, given, thinking]);
+    const same = (one) => one.key === key;
+    if (!nodes.some(same)) nodes.push({ key, id: String(nodes.length), parent, role, ...unfolded(given), thinking, created: nodes.length + 1 });
     return nodes.find(same).id;
   }, null));
   const { messages, settings } = branches[current];
-  const title = asText(messages.find(({ role }) => role === "user")?.content).split("\n")[0].slice(0, 60);
+  const title = asText(unfolded(messages.find(({ role }) => role === "user")?.content).content).split("\n")[0].slice(0, 60);
   const system = messages[0]?.role === "system" ? messages[0].content : "";
   const conversation = checked({ title, nodes, leaf: leaves[current], system, settings });
   return conversation.leaf ? [Object.assign(conversation, state ? { cacheSalt } : {})] : [];
+}
+
+// The text and the images of a message that may have parts.
+function unfolded(content) {
+  if (!Array.isArray(content)) return { content };
+  const urls = content.map((part) => part.image_url?.url).filter(Boolean);
+  return { content: content.map(({ text = "" }) => text).join(""), images: urls.map((image, n) => ({ name: `Image ${n + 1}`, image })) };
 }
 
 // JSON, or JSON by lines, as llama-server writes it: {type: "session"}, then {type: "message"} for each message.

@@ -143,7 +143,7 @@ LOADING = {
     "draft": _loading(
         "-md", "--draft", "--model-draft", metavar="MODEL.gguf", type=ModelName(),
         help="Draft model: a small model with the same vocabulary, or a file of the model's head (MTP, "
-        "EAGLE-3, DFlash). Answers stay the same.",
+        "EAGLE-3, DFlash, Gemma 4's assistant). Answers stay the same.",
     ),
     "no_draft": _loading(
         "--no-draft", is_flag=True,

@@ -21,7 +21,7 @@ from ..errors import BadFile, BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
-from ..models import dflash, eagle3
+from ..models import dflash, eagle3, gemma4_assistant
 from ..models.half_files import DRAFT_HEADS, drafts_by_head, refuse_half
 from ..models.head_files import join_head, join_mtp
 from ..models.heads import HEAD_DRAFT, DraftHead, Head, predicting
@@ -167,15 +167,17 @@ def joined_head(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFF
 
 
 def _joined_file(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
-    """The model joined with an EAGLE-3 or DFlash file, and the head. Tokens that the file lists must be the model's."""
+    """The model joined with the file of another kind of head, and the head. Its tokens must be the model's."""
     arch = opened.str("general.architecture")
-    if arch not in (eagle3.ARCH, dflash.ARCH) or not isinstance(model, Layered):
+    if not isinstance(model, Layered):
         refuse_half(opened)
     assert isinstance(model, Layered)
     joined, index = join_head(target, opened)
     _check_tokens(opened, target)
     if arch == eagle3.ARCH:
         return joined, eagle3.read_eagle3(joined, model, index)
+    if arch == gemma4_assistant.ARCH:
+        return joined, gemma4_assistant.read_assistant(joined, model, index)
     return joined, dflash.read_dflash(joined, model, index, opened.int("tokenizer.ggml.mask_token_id"))
 
 

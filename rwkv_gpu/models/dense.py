@@ -101,9 +101,12 @@ class Form:
 class DenseFile:
     """A file of a transformer: its keys, its sizes, and its tensors as required by a form."""
 
-    def __init__(self, file: GGUFFile, arch: str, heads: int = 0) -> None:
-        """Reads the sizes. The last `heads` blocks, which predict further tokens, count as layers."""
-        self.file, self.arch = file, arch
+    def __init__(self, file: GGUFFile, arch: str, heads: int = 0, blocks: str = "blk") -> None:
+        """Reads the sizes. The last `heads` blocks, which predict further tokens, count as layers.
+
+        `blocks` is the prefix of the names of tensors of layers, for functions without a form.
+        """
+        self.file, self.arch, self.blocks = file, arch, blocks
         self.tensors = Tensors(file)
         self.hyper = read_hyper(file, arch, self.tensors, heads)
 

@@ -44,7 +44,7 @@ class DFlash:
     known: Columns | None  # these tokens in the vocabulary of the model; None if it knows all
     mask: int  # the token that stands for those to draft
     most: int  # tokens of a draft
-    rows = None
+    rows = brings = None
 
     @property
     def caches(self) -> Sequence[Cache]:

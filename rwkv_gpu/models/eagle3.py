@@ -46,7 +46,7 @@ class Eagle3:
     output: Weight  # [known tokens, D]
     known: Columns | None  # these tokens in the vocabulary of the model; None if it knows all
     rows: SlotRows  # [ROWS, D]
-    mask = None
+    mask = brings = None
     most = HEAD_DRAFT
 
     @property

@@ -171,7 +171,7 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     return tuple(
         Layer(
             take_attention(source, i, near if window else full, head_sizes[i], cache),
-            _take_feed(source, sizes, i),
+            take_feed(source, sizes, i),
             take_layer_input(source, size, i) if size else None,
             source.tensors.number(f"blk.{i}.layer_output_scale.weight", default=1.0),
         )
@@ -199,13 +199,13 @@ def take_caches(source: DenseFile, windows: Sequence[int], sizes: Sequence[int],
 
 def take_norm(source: DenseFile, name: str, i: int) -> Rms:
     """A norm of layer i."""
-    return Rms(source.tensors.take(f"blk.{i}.{name}.weight", source.hyper.width), source.hyper.eps)
+    return Rms(source.tensors.take(f"{source.blocks}.{i}.{name}.weight", source.hyper.width), source.hyper.eps)
 
 
 def take_attention(source: DenseFile, i: int, rope: Rope, size: int, cache: Cache) -> SharingAttention:
     """The attention of layer i with heads of that size, which may read the cache of another."""
-    at, hyper, tensors = f"blk.{i}.attn", source.hyper, source.tensors
-    shared = cache.name != f"blk.{i}.kv"
+    at, hyper, tensors = f"{source.blocks}.{i}.attn", source.hyper, source.tensors
+    shared = cache.name != f"{source.blocks}.{i}.kv"
     heads = hyper.heads[i]
     if shared:  # converters leave these in
         tensors.skip(*(f"{at}_{name}.weight" for name in ("k", "v", "k_norm")))
@@ -250,11 +250,12 @@ def _take_matrices(tensors: Tensors, at: str, rows: tuple[int, int], width: int,
     return q, k, k  # twice, which takes less time than a copy of what it gives
 
 
-def _take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForward | DenseAndExperts:
+def take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForward | DenseAndExperts:
+    """The feed-forward of layer i."""
     hyper, tensors = source.hyper, source.tensors
     inner, width = hyper.inner[i], hyper.width
-    down = tensors.take(f"blk.{i}.ffn_down.weight", width, inner)
-    gates = take_gates(tensors, f"blk.{i}.ffn", inner, width)
+    down = tensors.take(f"{source.blocks}.{i}.ffn_down.weight", width, inner)
+    gates = take_gates(tensors, f"{source.blocks}.{i}.ffn", inner, width)
     norm, after = take_norm(source, "ffn_norm", i), take_norm(source, "post_ffw_norm", i)
     if sizes is None:
         return FeedForward(norm, gates, "gelu", Output(down, norm=after))
@@ -262,7 +263,7 @@ def _take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForw
     return DenseAndExperts(
         dense=FeedForward(norm, gates, "gelu", Output(down)),
         dense_after=take_norm(source, "post_ffw_norm_1", i),
-        router_norm=Rms(tensors.take(f"blk.{i}.ffn_gate_inp.scale", width), hyper.eps),
+        router_norm=Rms(tensors.take(f"{source.blocks}.{i}.ffn_gate_inp.scale", width), hyper.eps),
         norm=take_norm(source, "pre_ffw_norm_2", i),
         experts=replace(experts, gating=replace(experts.gating, logit_scale=width**-0.5)),
         after=take_norm(source, "post_ffw_norm_2", i),
@@ -274,7 +275,7 @@ def take_layer_input(source: DenseFile, size: int, i: int) -> LayerInput:
     """Takes the parameters of the per-layer embedding of layer i."""
     tensors, width = source.tensors, source.hyper.width
     return LayerInput(
-        tensors.take(f"blk.{i}.inp_gate.weight", size, width),
-        Output(tensors.take(f"blk.{i}.proj.weight", width, size), norm=take_norm(source, "post_norm", i)),
+        tensors.take(f"{source.blocks}.{i}.inp_gate.weight", size, width),
+        Output(tensors.take(f"{source.blocks}.{i}.proj.weight", width, size), norm=take_norm(source, "post_norm", i)),
         i * size,
     )

@@ -13,7 +13,7 @@ USE_DRAFT = "open the model that it drafts for, and give this file with --draft"
 DRAFT_HEADS = {
     "dflash": f"a DFlash draft head; {USE_DRAFT}",
     "eagle3": f"an EAGLE-3 draft head; {USE_DRAFT}",
-    "gemma4-assistant": "a draft head of Gemma 4, which is not supported; open the model that it drafts for",
+    "gemma4-assistant": f"a draft head of Gemma 4 (assistant); {USE_DRAFT}",
 }
 MTP = "only the blocks that predict further tokens (MTP) of a model; open the model, and give this file with --draft"
 

@@ -36,7 +36,7 @@ def join_mtp(file: GGUFFile, mtp: GGUFFile) -> GGUFFile:
 
 
 def join_head(file: GGUFFile, draft: GGUFFile) -> tuple[GGUFFile, int]:
-    """The file of a model with an EAGLE-3 or DFlash file as its next block, and the number of that block.
+    """The file of a model with the file of another kind of head as its next block, and the number of that block.
 
     Raises BadFile if it is for a model of another width.
     """
@@ -52,7 +52,8 @@ def join_head(file: GGUFFile, draft: GGUFFile) -> tuple[GGUFFile, int]:
         raise BadFile(f"{draft.path}: has tensors of the same name in and outside of its block; convert it again")
     own = {name: tensor for name, tensor in file.tensors.items() if _block(name) < layers}
     joined = file.joined(draft, own, of_head)
-    of_draft = {key: value for key, value in draft.metadata.items() if key.startswith(f"{kind}.")}
+    keys = [key for key in draft.metadata if key.startswith(f"{kind}.") and not key.endswith(HEADS)]
+    of_draft = {key: draft.metadata[key] for key in keys}
     joined.metadata = {**file.metadata, **of_draft}
     return joined, layers
 

@@ -5,9 +5,12 @@ x[p] = W [norm(embedding of token p) | norm(h[p - 1])]
 y = block(x); logits = W_out norm(y), of the token p + 1; y takes the place of h[p] for the token after that
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
@@ -18,6 +21,9 @@ from .tensors import Tensors
 LAST_NORMS = "nextn.shared_head_norm", "layer_output_norm"
 HEAD_DRAFT = 3  # maximum tokens of a draft; a head is trained to predict one token
 ROWS = 32  # of a sequence that a slot keeps; more than twice the tokens of a draft
+
+
+Brings = Callable[[Sequence[int]], Mapping[str, npt.NDArray[np.float32]]]  # by the positions of the tokens
 
 
 class HeadBlock(Protocol):
@@ -57,6 +63,13 @@ class DraftHead(Protocol):
     def most(self) -> int:
         """Tokens of a draft by default; at most as many if a step drafts all."""
 
+    @property
+    def brings(self) -> Brings | None:
+        """The rows that a drafting step brings, if all tokens of a draft are at the position of the first.
+
+        The row of each is then one position earlier, so that it sees the positions before its own.
+        """
+
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model; the head reads their rows."""
 
@@ -78,7 +91,7 @@ class Head:
     output: Weight  # [V, D]
     row_norm: AnyNorm | None  # of the rows of the model that it reads
     rows: SlotRows  # [ROWS, D]
-    mask = None
+    mask = brings = None
     most = HEAD_DRAFT
 
     @property

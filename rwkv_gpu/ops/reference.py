@@ -340,11 +340,13 @@ class Reference(Ops[Array]):
         self.keep_rows(x, rows)
         return y
 
-    def row_before(self, rows: SlotRows) -> Array:
+    def row_before(self, rows: SlotRows, back: int = 1) -> Array:
         kept = self.states[rows.name]  # [slots, count, D]
         y = np.zeros((len(self.batch.ids), kept.shape[2]), np.float32)
         for segment in self.batch.segments:
-            y[segment.first] = kept[segment.slot, (segment.start - 1) % kept.shape[1]] if segment.start else 0
+            y[segment.first] = (
+                kept[segment.slot, (segment.start - back) % kept.shape[1]] if segment.start >= back else 0
+            )
         return y
 
     def keep_rows(self, x: Array, rows: SlotRows) -> None:

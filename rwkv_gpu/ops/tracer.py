@@ -127,8 +127,8 @@ class Tracer(Ops[Value]):
         self._append(nodes.ShiftRows(x, rows, y))
         return y
 
-    def row_before(self, rows: SlotRows) -> Value:
-        return self._made(nodes.RowBefore(rows, Value((self.rows, rows.shape[-1]))))
+    def row_before(self, rows: SlotRows, back: int = 1) -> Value:
+        return self._made(nodes.RowBefore(rows, Value((self.rows, rows.shape[-1])), back))
 
     def keep_rows(self, x: Value, rows: SlotRows) -> None:
         self._append(nodes.KeepRows(x, rows))

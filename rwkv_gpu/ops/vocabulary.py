@@ -562,8 +562,8 @@ class Ops(Protocol[Tensor]):
         the segment's last rows.
         """
 
-    def row_before(self, rows: SlotRows) -> Tensor:
-        """y[t] = the row before t in `rows`, or zeros at the start of a sequence; for one row of each sequence"""
+    def row_before(self, rows: SlotRows, back: int = 1) -> Tensor:
+        """y[t] = the row `back` positions before t in `rows`, or zeros before the start; one row of each sequence"""
 
     def keep_rows(self, x: Tensor, rows: SlotRows) -> None:
         """`rows` has x of the last rows of each segment."""

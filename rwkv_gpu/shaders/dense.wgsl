@@ -256,7 +256,7 @@ fn run(group: u32, lane: u32) {
 }
 
 //# row_before
-// y[t, :] = the row before t: of the step, or from the slot of the segment, or zeros at position 0      one workgroup per row t
+// y[t, :] = the row before t: of the step, or BACK positions before it from the slot of the segment, or zeros      one workgroup per row t
 // needs row within: is_within, row_within
 @group(0) @binding(1) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(2) var<storage, read> row_segment: array<u32>;       // [T]
@@ -270,12 +270,12 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let segment = segments[row_segment[t]];
-    let at = (slots[row_segment[t]] * COUNT + (segment.start + COUNT - 1u) % COUNT) * D;
+    let at = (slots[row_segment[t]] * COUNT + (segment.start + COUNT - BACK) % COUNT) * D;
     for (var d = lane; d < D; d += WG) {
         if is_within(t, segment.first) {
             y[t * D + d] = row_within(t - 1u, d);
         } else {
-            y[t * D + d] = select(kept[at + d], 0.0, segment.start == 0u);
+            y[t * D + d] = select(kept[at + d], 0.0, segment.start < BACK);
         }
     }
 }

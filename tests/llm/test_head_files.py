@@ -13,6 +13,7 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.llm import drafts
 from tests.gguf.parts import take_apart
+from tests.golden.assistant import ASSISTANTS, write_assistant
 from tests.golden.dflash import FLASHES, write_dflash
 from tests.golden.eagle import EAGLES, write_eagle
 from tests.golden.heads import HEADED, write_apart
@@ -69,13 +70,16 @@ def test_it_is_counted_and_chosen_over_that_of_the_model(apart):
     assert answer(whole, draft=mtp)[0] == answer(whole)[0]
 
 
+BASES = {one: how.base for one, how in (*EAGLES.items(), *FLASHES.items())} | ASSISTANTS
+WRITERS = {"an EAGLE-3": (write_eagle, EAGLES), "a DFlash": (write_dflash, FLASHES)}
+WRITERS["of Gemma 4 (assistant)"] = write_assistant, ASSISTANTS
+
+
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize(
-    ("kind", "name"), [*(("EAGLE-3", one) for one in EAGLES), *(("DFlash", one) for one in FLASHES)]
-)
-def test_an_eagle3_or_dflash_file_drafts_for_its_model(kind, name, tmp_path):
-    write, how = (write_eagle, EAGLES[name]) if kind == "EAGLE-3" else (write_dflash, FLASHES[name])
-    model, head, small = golden(f"{how.base}.gguf"), write(tmp_path / "head.gguf", name), tmp_path / "small.gguf"
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (_, names) in WRITERS.items() for name in names])
+def test_a_head_with_an_architecture_of_its_own_drafts_for_its_model(kind, name, tmp_path):
+    write, small = WRITERS[kind][0], tmp_path / "small.gguf"
+    model, head = golden(f"{BASES[name]}.gguf"), write(tmp_path / "head.gguf", name)
     assert CliRunner().invoke(cli, ["quantize", str(head), str(small), "q8_0"]).exit_code == 0
     expected = answer(model)
     for options in ({"draft": head}, {"draft": small}, {"draft": head, "lookup": True, "draft_tokens": 8}):
@@ -83,7 +87,7 @@ def test_an_eagle3_or_dflash_file_drafts_for_its_model(kind, name, tmp_path):
         assert found[0] == expected[0] and found[1] > 10
     done = CliRunner().invoke(cli, ["generate", str(head), "-p", "a", "--device", "cpu"])
     assert done.exit_code == 2
-    assert f"{kind} draft head" in done.output and "--draft" in done.output
+    assert kind in done.output and "draft head" in done.output and "--draft" in done.output
 
 
 def damaging(good: Path, path: Path):
@@ -139,6 +143,31 @@ def test_a_dflash_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_p
     is_refused(other, good, "heads that read layers of 'nanbeige' are not supported", answer(other)[0])
 
 
+def test_an_assistant_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+    model, path, good = golden("tiny-gemma4.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
+    write_assistant(good, "gemma4")
+    expected, damaged = answer(model)[0], damaging(good, path)
+
+    def number(key: str, value: object):
+        return lambda parts, _: setattr(parts.row(f"gemma4-assistant.{key}"), "value", value)
+
+    faults = {
+        "sliding_window_pattern": [number("attention.sliding_window_pattern", [True])],
+        "found the shape": [
+            number("embedding_length", 32),
+            number("attention.sliding_window_pattern", [False, False]),
+            lambda _, tensors: setattr(tensors["nextn.post_projection.weight"], "dims", [72, 64]),
+        ],
+        "block_count": [number("block_count", 0)],
+        "no such tensor": [lambda _, tensors: setattr(tensors["nextn.pre_projection.weight"], "name", b"other")],
+        "another vocabulary": [lambda parts, _: parts.row("tokenizer.ggml.tokens").value.__setitem__(7, b"x")],
+    }
+    for words, changes in faults.items():
+        for change in changes:
+            damaged(change)
+            is_refused(model, path, words, expected)
+
+
 def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
     model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
     write_eagle(good, "llama")
@@ -174,14 +203,14 @@ def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_
             is_refused(model, path, words, expected)
 
 
-def test_eagle3_and_other_heads_without_support_are_one_line(tmp_path, apart):
+def test_a_head_of_another_architecture_is_one_line(tmp_path, apart):
     write_eagle(tmp_path / "eagle.gguf", "llama")
     with rwkv_gpu.load(apart[0], **LOADED, draft=tmp_path / "eagle.gguf") as llm:
         assert "another model" in llm.info.draft_fault or "not supported" in llm.info.draft_fault
     parts = take_apart((tmp_path / "eagle.gguf").read_bytes())
     parts.row("general.architecture").value = b"gemma4-assistant"
     with rwkv_gpu.load(golden("tiny-llama.gguf"), **LOADED, draft=_written(tmp_path, parts)) as llm:
-        assert "a draft head of Gemma 4, which is not supported" in llm.info.draft_fault
+        assert "is an assistant of Gemma 4, but the model is 'llama'" in llm.info.draft_fault
 
 
 def _other_family(folder: Path, _mtp: Path) -> Path:

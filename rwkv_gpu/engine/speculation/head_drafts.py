@@ -42,7 +42,9 @@ class HeadDrafts(Proposer):
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._mask = None if runner.head is None else runner.head.mask
+        head = runner.head
+        assert head is not None, "it drafts"
+        self._mask, self._brings = head.mask, head.brings
 
     def offer(self, sequence: TokenSequence, most: int) -> Offer | None:  # noqa: ARG002  it always has one
         return Offer(HEAD)
@@ -71,10 +73,13 @@ class HeadDrafts(Proposer):
             place, drafted = self._runner.draft_place, self.drafted(chunk, number)
             token = FROM_SLOT | place(slot, number - 1) if number else sequence.ids[-1]
             masks = [] if self._mask is None else [self._mask] * len(drafted)
-            rows.append((slot, len(sequence.ids) - 1 + number, [token, *masks]))
+            start = len(sequence.ids) - 1
+            rows.append((slot, start + number if self._brings is None else start - 1, [token, *masks]))
             placements.append((pages, None, windows, ()))
             draws += [draft_row(sequence, place(slot, one), one) for one in drafted]
         batch = Batch.of(rows, wanted=[len(self.drafted(one, number)) for one, _ in going], placements=placements)
+        if self._brings is not None:
+            batch = replace(batch, given=self._brings([start + 1 for _, start, _ in rows]))
         adapters = self._runner.adapters
         if any(chunk.sequence.family for chunk, _ in going):
             each = [adapters.scales() if one.sequence.adapters is None else one.sequence.adapters for one, _ in going]

@@ -58,6 +58,8 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
         yield Trial("shift_rows", step, "", tuning, lambda g, _, x, rows=rows: _shifted(g, x, rows), x, past=kept)
         if batch.single:
             yield Trial("row_before", step, "", tuning, lambda g, _, x, rows=rows: _before(g, x, rows), x, past=kept)
+            here = lambda g, _, x, rows=rows: g.add(x, g.row_before(rows, 0))  # noqa: E731
+            yield Trial("row_before", f"{step}, at its place", "", tuning, here, x, past=kept)
             one, only = SlotRows("rows", (1, width)), Past(batch, {"rows": normal(4, 1, width, seed=3)})
             yield Trial("keep_rows", step, "", tuning, lambda g, _, x, one=one: _kept(g, x, one), x, past=only)
         both = x | {"before": normal(batch.rows, width, seed=4)}

@@ -17,7 +17,7 @@ def concat(to: Lowering, node: Node, op: Concat) -> None:
 
 
 def row_before(to: Lowering, node: Node, op: RowBefore) -> None:
-    _before(to, node, op.rows, op.y, None)
+    _before(to, node, op.rows, op.y, None, op.back)
 
 
 def keep_rows(to: Lowering, node: Node, op: KeepRows) -> None:
@@ -34,11 +34,12 @@ def shift_rows(to: Lowering, node: Node, op: ShiftRows) -> None:
         _keep(to, node, op.rows, op.x)
 
 
-def _before(to: Lowering, node: Node, rows: SlotRows, y: Value, x: Value | None) -> None:
+def _before(to: Lowering, node: Node, rows: SlotRows, y: Value, x: Value | None, back: int = 1) -> None:
     part = "dense/row_within/none" if x is None else "dense/row_within/rows"
     operands = _operands(to, rows) | {"y": y} | ({} if x is None else {"x": x})
     shader = ("dense/row_before", part, "lib/lanes/plain")
-    to.emit(node, rows.name, shader, _constants(to, rows), operands, groups=node.rows, fixed_bytes=0)
+    constants = _constants(to, rows) | {"BACK": back}
+    to.emit(node, rows.name, shader, constants, operands, groups=node.rows, fixed_bytes=0)
 
 
 def _keep(to: Lowering, node: Node, rows: SlotRows, x: Value) -> None:

@@ -20,10 +20,11 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class RowBefore(Op):
-    """y[t] = the row before that of t in `rows`, for one row of each sequence"""
+    """y[t] = the row `back` positions before that of t in `rows`, for one row of each sequence"""
 
     rows: SlotRows
     y: Value
+    back: int = 1
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:

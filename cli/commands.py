@@ -41,6 +41,7 @@ COMMANDS = {
     "serve": "Serve models over HTTP.",
     "stop": "Stop a server of this user.",
     "tokenize": "Show the tokens of a text.",
+    "transcribe": "Print the text of an audio file.",
     "tune": "Find the fastest settings for a device, and save them.",
 }
 # Commands of other engines, and what to type here.

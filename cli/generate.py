@@ -1,14 +1,15 @@
 """`rwkv-gpu generate`: generates text that continues a prompt."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from rwkv_gpu import LLM, Completion, Stats
+from rwkv_gpu import Completion, Stats
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY
+from rwkv_gpu.llm.generation import Generation, OnPrompt
 
 from .bars import prompt_bar, tokens_bar
 from .chat_stats import gain_text, truncation
@@ -56,10 +57,16 @@ def command(
     with load_model(model, screen, sequences=1, **loading) as llm:
         # An answer does not continue the prompt's line
         shown = None if as_json else "" if not echo else text + "\n" if chat else text
-        asked = (system, template, images) if chat else None
         settings: dict[str, Any] = {**llm.default_settings(GREEDY), **chosen(ctx, options)}
         start = text if suffix is None else llm.infill_prompt(text, suffix)
-        done = _generated(llm, start, settings, screen, chat=asked, shown=shown)
+
+        def begun(on_prompt: OnPrompt) -> Generation:
+            if not chat:
+                return llm.stream(start, on_prompt=on_prompt, **settings)
+            talk = llm.chat(system, template=None if template is None else template_text(template))
+            return talk.stream(text, images=images, on_prompt=on_prompt, **settings)
+
+        done = generated(begun, settings["max_tokens"], screen, shown)
     end = suffix if echo and suffix else ""
     if as_json:
         echo_text(json.dumps(as_data(done, text if echo else "", end), ensure_ascii=False, indent=2))
@@ -80,24 +87,16 @@ def stats_line(stats: Stats) -> str:
     return line
 
 
-def _generated(
-    llm: LLM, text: str | list[int], settings: dict[str, Any], screen: Screen, *,
-    chat: tuple[str | None, str | None, Sequence[str]] | None, shown: str | None,
-) -> Completion:  # fmt: skip
-    """Generates a completion. Prints `shown` and the text as it arrives, once the prompt's bar is gone; None: nothing.
+def generated(start: Callable[[OnPrompt], Generation], most: int, screen: Screen, shown: str | None) -> Completion:
+    """Reads what is generated, at most so many tokens.
 
-    `chat` is the system prompt, the template and images.
+    Prints `shown` and the text as it arrives, once the prompt's bar is gone; None: nothing.
     """
     with prompt_bar(screen) as prompt, tokens_bar(screen, prints=shown is not None) as tokens:
-        if chat is None:
-            generation = llm.stream(text, on_prompt=prompt.update, **settings)
-        else:
-            system, template, images = chat
-            talk = llm.chat(system, template=None if template is None else template_text(template))
-            generation = talk.stream(str(text), images=images, on_prompt=prompt.update, **settings)
+        generation = start(prompt.update)
         for count, event in enumerate(generation, 1):
             prompt.close()
-            tokens.update(count, settings["max_tokens"])
+            tokens.update(count, most)
             if shown is not None:
                 echo_text(shown, nl=False)
                 echo_text(event.text, nl=False, err=event.thinking)

@@ -13,8 +13,9 @@ from .chat import Chat, Truncate, load_chats, messages_of
 from .chat_format import ChatPrompt
 from .completion import CHAT_DEFAULTS, Completion, Settings, form, sampling
 from .generation import AsyncGeneration, Generation, Reading, waits
-from .images import spans_of
+from .images import Source, recording_of, spans_of
 from .open_model import Messages, OpenModel, TemplateIds, TemplateText
+from .transcription import transcription_message
 
 R = TypeVar("R", bound=Reading)
 
@@ -106,6 +107,17 @@ class ChatMethods(OpenModel):
             return self._read(reading, request, self.chat_format.reader(prompt, params, shape), most_unread=None)
 
         return prompts, start
+
+    def transcribe(
+        self, audio: Source, *, prompt: str = "", language: str = "", **settings: Unpack[Settings]
+    ) -> Completion:
+        """The text of a sound: a path, the bytes of a file, or mono samples at 16 kHz.
+
+        `prompt` replaces the question "Transcribe audio to text"; `language` is added to it.
+        """
+        message = transcription_message(recording_of(audio), prompt, language)
+        defaults: Settings = {"temperature": 0.0, **settings}
+        return self.chat(messages=[message]).regenerate(**defaults).wait()
 
     @overload
     def apply_chat_template(

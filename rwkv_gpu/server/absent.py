@@ -12,7 +12,7 @@ from .service import Service
 METHODS = ("GET", "POST", "DELETE")
 ABSENT = {
     "pairs of texts are not scored; rank documents by /v1/rerank": ("/v1/score",),
-    "audio is not supported": ("/v1/audio/{rest:path}",),
+    "speech is not supported; audio is transcribed by /v1/audio/transcriptions": ("/v1/audio/{rest:path}",),
     "images are not supported": ("/v1/images/{rest:path}",),
     "videos are not supported": ("/v1/videos", "/v1/videos/{rest:path}"),
     "adapters are loaded with the model, by `rwkv-gpu serve --lora`; the field lora of a request scales them by name": (

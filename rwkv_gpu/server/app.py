@@ -23,6 +23,7 @@ from . import (
     rerank,
     responses,
     tools,
+    transcriptions,
 )
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
@@ -42,6 +43,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     management.routes,
     llama_server.routes,
     rerank.routes,
+    transcriptions.routes,
     documents.routes,
     tools.routes,
     conversations.routes,

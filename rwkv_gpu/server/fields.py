@@ -54,7 +54,7 @@ CHAT = Fields(
         "prediction": "it would not speed anything up here",
     },
     refused={
-        "audio": "audio is not supported; leave it out",
+        "audio": "answers are text; leave it out",
         "web_search_options": "there is no web search; leave it out",
         "chat_template": "templates come with the model; leave it out",
         "functions": "functions are the old form of tools; use tools",
@@ -97,6 +97,20 @@ EMBEDDING = Fields(
     honoured=frozenset({"input", "model", "encoding_format", "dimensions"}),
     ignored=COMMON_IGNORED,
 )
+
+TRANSCRIPTION = Fields(
+    honoured=frozenset(
+        {
+            "file", "model", "language", "prompt", "response_format", "stream", "temperature", "top_p", "top_k",
+            "min_p", "seed", "max_tokens", "repetition_penalty", "frequency_penalty", "presence_penalty",
+        }
+    ),
+    ignored=COMMON_IGNORED,
+    refused=dict.fromkeys(
+        ("timestamp_granularities[]", "timestamp_granularities", "include[]", "include"),
+        "there are no times or probabilities; leave it out",
+    ),
+)  # fmt: skip
 
 RERANK = Fields(
     honoured=frozenset({"query", "documents", "texts", "model", "top_n", "return_documents", "return_text"}),

@@ -10,17 +10,11 @@ from rwkv_gpu.cli.commands import COMMANDS, cli
 HEAD = """\
 # The command line
 
-This page is the reference of all commands, written from their `--help`. [The chat](chat.md), [models](models.md) and
-[the server](server.md) explain how to use them.
+This page is the reference of all commands, written from their `--help`. [The chat](chat.md), [models](models.md) and [the server](server.md) explain how to use them.
 
-- **Model.** The model is the first argument, or `-m`: a GGUF file, a [name](models.md#get-a-model), or `builtin`, the
-  small model in the package and the default of every command except `tune`. Where text can follow, the first argument
-  is the model if it ends in `.gguf`, is `builtin` or is an existing path.
-- **Output.** Results go to standard output; statistics, progress and errors go to standard error. An answer that
-  `--max-tokens` or a full context cut off is reported there, and in JSON as `"finish_reason": "length"`.
-- **Environment.** Every option can be set in the environment: `--chunk-size` is `RWKV_GPU_CHUNK_SIZE` in all
-  commands. If an option has different meanings, its row names the variable. The command line has priority.
-  `RWKV_GPU_CACHE` is the folder of cached results.
+- **Model.** The model is the first argument, or `-m`: a GGUF file, a [name](models.md#get-a-model), or `builtin`, the small model in the package and the default of every command except `tune`. Where text can follow, the first argument is the model if it ends in `.gguf`, is `builtin` or is an existing path.
+- **Output.** Results go to standard output; statistics, progress and errors go to standard error. An answer that `--max-tokens` or a full context cut off is reported there, and in JSON as `"finish_reason": "length"`.
+- **Environment.** Every option can be set in the environment: `--chunk-size` is `RWKV_GPU_CHUNK_SIZE` in all commands. If an option has different meanings, its row names the variable. The command line has priority. `RWKV_GPU_CACHE` is the folder of cached results.
 
 | exit code | meaning |
 |---|---|
@@ -30,14 +24,13 @@ This page is the reference of all commands, written from their `--help`. [The ch
 | 3 | a device error: unknown name, not enough memory, wrong results |
 | 129, 130, 143 | ended by SIGHUP, Ctrl-C or SIGTERM |
 | 141 | the reader of the output pipe closed it |
-"""
+"""  # noqa: E501
 
 SHARED = """\
-Options that have the same meaning and default in several commands. Each command below names those that it accepts.
-All commands have `--help`. In `serve`, sampling options have no defaults: each API has its own.
-"""
+Options that have the same meaning and default in several commands. Each command below names those that it accepts. All commands have `--help`. In `serve`, sampling options have no defaults: each API has its own.
+"""  # noqa: E501
 PURPOSES = {
-    "Use a model": "chat run generate batch serve ps stop embed",
+    "Use a model": "chat run generate batch transcribe serve ps stop embed",
     "Get a model": "models pull create list rm download",
     "Write a model": "convert quantize export",
     "Examine a model": "info fit tokenize perplexity",

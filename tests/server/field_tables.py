@@ -17,6 +17,7 @@ from rwkv_gpu.server.fields import (
     RESPONSES,
     SAMPLING,
     SERVING,
+    TRANSCRIPTION,
 )
 
 KINDS = {
@@ -25,6 +26,7 @@ KINDS = {
     "/v1/responses": RESPONSES,
     "/v1/embeddings": EMBEDDING,
     "/v1/rerank": RERANK,
+    "/v1/audio/transcriptions": TRANSCRIPTION,
     "/v1/messages": MESSAGES,
     "/api/chat": OLLAMA_CHAT,
     "/api/generate": OLLAMA_GENERATE,

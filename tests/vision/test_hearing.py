@@ -1,6 +1,7 @@
 """Sounds in chats and over HTTP: through the template to the answer, with a tiny model and its projector."""
 
 import base64
+import json
 import shutil
 
 import numpy as np
@@ -8,8 +9,12 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
 
+from click.testing import CliRunner
+
 import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.transcription import transcription_message
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.golden.record_images import image
 from tests.golden.record_sounds import sound, wav
@@ -140,3 +145,84 @@ def test_bad_sounds_get_one_400(server):
     }
     status, _, reply = server.request("POST", "/v1/chat/completions", asked(url))
     assert status == 400 and "takes no images" in reply["error"]["message"]
+
+
+def form(file=SOUND, **fields):
+    """The body of a form, and its type."""
+    parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{text}'.encode() for name, text in fields.items()]
+    if file is not None:
+        parts.append(b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + file)
+    return b"".join(b"--b\r\n" + part + b"\r\n" for part in parts) + b"--b--\r\n"
+
+
+def posted(server, file=SOUND, path="/v1/audio/transcriptions", **fields):
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    return server.request("POST", path, form(file, max_tokens="6", **fields), **headers)
+
+
+def test_a_transcription_is_the_answer_to_a_question_about_the_sound(server, llm):
+    text = {"type": "text", "text": "Transcribe audio to text (language: en)"}
+    asked = {"messages": [{"role": "user", "content": [text, PART]}], "temperature": 0, "max_tokens": 6}
+    answer = server.post("/v1/chat/completions", asked)["choices"][0]["message"]["content"].strip()
+    for path in ("/v1/audio/transcriptions", "/audio/transcriptions"):
+        status, _, reply = posted(server, path=path, language="en", model="ears")
+        assert (status, reply["text"]) == (200, answer)
+    assert reply["usage"]["output_tokens"] == 6 and reply["usage"]["input_tokens"] > 187
+    _, _, reply = posted(server, language="en", response_format="verbose_json")
+    assert (reply["text"], reply["duration"], reply["language"]) == (answer, 0.312, "en")
+    _, headers, raw = posted(server, language="en", response_format="text")
+    assert raw.decode() == answer + "\n" and headers["content-type"].startswith("text/plain")
+    _, _, raw = posted(server, language="en", stream="true", temperature="0")
+    events = [json.loads(line[6:]) for line in raw.decode().split("\n") if line.startswith("data: {")]
+    assert "".join(one.get("delta", "") for one in events).strip() == events[-1]["text"] == answer
+    settings = {"language": "en", "max_tokens": 6}
+    llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
+    assert llm.transcribe(SOUND, **settings).text.strip() == answer
+    assert posted(server, language="en", prompt="hello")[2]["text"] != answer
+
+
+def test_bad_transcriptions_get_one_400(server):
+    bad = [
+        ({"file": None}, "file is missing"), ({"file": wav(np.zeros(16000))}, "silent"), ({"file": b"a"}, "no audio"),
+        ({"response_format": "srt"}, "response_format"), ({"temperature": "warm"}, "temperature"),
+        ({"stream": "1"}, "stream"), ({"timestamp_granularities[]": "word"}, "no times"),
+        ({"seed": "[" * 4000}, "seed"),
+    ]  # fmt: skip
+    for fields, reason in bad:
+        status, _, reply = posted(server, **fields)
+        assert status == 400 and reason in reply["error"]["message"], (fields, reply)
+    assert posted(server, model="other")[0] == 404
+
+
+def test_the_command_prints_the_transcription(folder, tmp_path, llm):
+    (tmp_path / "a.wav").write_bytes(SOUND)
+    options = ["--device", "cpu", "--context", "512", "-n", "6", "--template", "chatml"]
+    ended = CliRunner().invoke(
+        cli, ["transcribe", str(folder / "ears" / "model.gguf"), str(tmp_path / "a.wav"), *options]
+    )
+    message = transcription_message(SOUND)
+    expected = llm.chat(template="chatml", messages=[message]).regenerate(temperature=0, max_tokens=6).wait().text
+    assert ended.exit_code == 0 and ended.stdout.strip() == expected.strip(), ended.output
+    assert "0.3 s of audio" in ended.stderr
+    (tmp_path / "a.wav").write_bytes(SOUND[:20])
+    ended = CliRunner().invoke(
+        cli, ["transcribe", str(folder / "ears" / "model.gguf"), str(tmp_path / "a.wav"), *options]
+    )
+    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1 and "no audio" in ended.stderr
+
+
+def test_generate_takes_audio(folder, tmp_path):
+    (tmp_path / "a.wav").write_bytes(SOUND)
+    options = ["--device", "cpu", "--context", "512", "-n", "6", "--template", "chatml", "--json"]
+    given = [
+        "generate",
+        str(folder / "ears" / "model.gguf"),
+        "--chat",
+        "-p",
+        "hello",
+        "--audio",
+        str(tmp_path / "a.wav"),
+    ]
+    ended = CliRunner().invoke(cli, [*given, *options])
+    assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout)["prompt_tokens"] > 187

@@ -236,7 +236,7 @@ def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | Non
 
 
 def by_path(models: tuple[str, ...], aliases: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files of models, for the processes of replicas, and as aliases the short names given on the command line."""
+    """Replaces the names of models by their files. Returns the files, and aliases that keep the short names usable."""
     paths, more = [], list(aliases)
     for name in models:
         paths.append(name if name == BUILTIN else ModelName.path(name) or name)

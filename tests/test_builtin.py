@@ -47,7 +47,7 @@ def test_it_is_small_and_keeps_its_weights_in_a_mix_of_formats():
 
 
 @pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk[0][0])
-def test_it_answers_what_users_ask(llm, talk):
+def test_the_built_in_model_answers_common_questions(llm, talk):
     chat = llm.chat(temperature=0, max_tokens=200)
     for asked, right in talk:
         said = chat.send(asked)
@@ -62,7 +62,7 @@ def test_a_question_in_parts_is_the_same_question(llm):
     assert "rwkv-gpu chat model.gguf" in said["choices"][0]["message"]["content"]
 
 
-def test_it_says_the_same_on_a_gpu(llm, adapter):
+def test_answers_are_the_same_on_a_gpu(llm, adapter):
     talk = ["what is your name?", "what sound does a sheep make"]
     with rwkv_gpu.load(MODEL, device=str(adapter.index)) as gpu:
         chats = [one.chat(temperature=0, max_tokens=40) for one in (llm, gpu)]

@@ -104,7 +104,7 @@ def _target(node: ast.AST) -> str | None:
     return getattr(getattr(node, "target", None), "id", None)
 
 
-def test_the_reading_list_names_code_that_exists_and_is_as_long_as_it_says():
+def test_the_reading_list_names_existing_code_of_the_stated_length():
     text = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
     total = 0
     for title, body in re.findall(r"^## \d\. (.*)\n((?:(?!## ).*\n)*)", text, re.MULTILINE):

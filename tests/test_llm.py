@@ -81,7 +81,7 @@ def test_a_text_comes_and_goes_through_the_tokenizer():
         assert done.stats.prompt_tokens == len(llm.tokenize("hello", special=True))
 
 
-def test_the_same_seed_says_the_same():
+def test_the_same_seed_gives_the_same_answer():
     with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
         a, b, c = (llm.generate("hello", max_tokens=20, temperature=1.0, seed=seed).tokens for seed in (1, 1, 2))
     assert a == b
@@ -176,7 +176,7 @@ def test_a_load_that_is_cut_off_leaves_nothing_on_the_gpu(adapter, opened, tmp_p
     assert device.memory() == {}
 
 
-def test_a_stream_says_what_generate_says():
+def test_a_stream_gives_the_same_text_as_generate():
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
         done = llm.generate("hello", max_tokens=30)
         generation = llm.stream("hello", max_tokens=30)

@@ -157,7 +157,7 @@ def test_a_sequence_read_and_written_back_goes_on(runner):
     assert rms(prefill(runner, rest, slot=2, start=100)[-1], alone(runner, ids + rest)) < 1e-4
 
 
-def test_a_sequence_may_go_back_and_say_something_else(runner):
+def test_a_sequence_may_go_back_and_continue_differently(runner):
     ids, rest = ids_of(100, 1), ids_of(70, 2)
     prefill(runner, ids, slot=0)
     again = prefill(runner, rest, slot=0, start=70)[-1]

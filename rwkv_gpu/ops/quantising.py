@@ -147,7 +147,7 @@ def rounding_for(op: ExpertProducts | ExpertSum, rows: int) -> Quantise:
 
 
 def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> bool:
-    """True if a node can also write its only value as float16 in a unit, before an optional norm."""
+    """True if a node can also write its only value as float16 multiples of a power of two, before an optional norm."""
     op, norm = node.op, wanted.norm
     if norm and norm.weight is None:
         return False

@@ -184,7 +184,7 @@ def test_themes_the_list_and_the_end_of_a_chat_are_one_click_away(make_page):
     expect(page.locator("#new")).to_be_hidden()
 
 
-def test_the_panel_shows_what_runs_and_how_fast(page):
+def test_the_panel_shows_running_requests_and_their_speed(page):
     ask_without_end(page)
     page.click("#panel-button")
     panel = page.locator("#panel")
@@ -202,7 +202,7 @@ def test_the_panel_shows_what_runs_and_how_fast(page):
     expect(panel).to_be_hidden()
 
 
-def test_progress_of_a_prompt_says_how_much_is_read_how_fast_and_how_long_it_takes(page):
+def test_progress_of_a_prompt_shows_tokens_read_speed_and_remaining_time(page):
     page.evaluate("""() => {
         const conversation = newConversation();
         const parent = addNode(conversation, null, "user", "go");

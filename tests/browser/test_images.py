@@ -127,7 +127,7 @@ def refuse_camera(page, name):
     )
 
 
-def test_without_a_camera_or_permission_the_page_says_so(seeing):
+def test_a_missing_camera_or_permission_is_reported_on_the_page(seeing):
     page = seeing
     refuse_camera(page, "NotAllowedError")
     page.click("#camera")

@@ -126,7 +126,7 @@ XSS = [
 ]  # fmt: skip
 
 
-def test_what_a_model_says_stays_text(page):
+def test_an_answer_with_html_stays_text(page):
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     answers(page, *XSS)
@@ -254,7 +254,7 @@ def test_the_models_words_can_be_edited_and_continued(page):
     assert bodies[1]["continue_final_message"] is True
 
 
-def test_a_message_is_deleted_with_what_follows(page):
+def test_a_message_is_deleted_with_the_messages_after_it(page):
     answers(page, "one", "two")
     ask(page, "first")
     ask(page, "second")

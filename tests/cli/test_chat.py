@@ -177,7 +177,7 @@ def test_a_full_chat_goes_on_without_its_oldest_turns_if_asked_to(tmp_path):
     assert run(model, *options, stdin="And now?").exit_code == 0  # the session knows it
 
 
-def test_totals_count_what_was_computed_and_no_prompt_that_was_stopped():
+def test_totals_count_computed_tokens_and_no_prompt_that_was_stopped():
     totals = Totals()
     totals.add(Completion("", (), "abort", Stats(8000, 0, 0, 0.01, 0.0)))  # Ctrl-C while the prompt was read
     totals.add(Completion("ab", (1, 2), "stop", Stats(50, 10, 2, 0.5, 0.1)))

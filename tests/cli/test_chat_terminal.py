@@ -26,7 +26,7 @@ def open_chat(folder, options="", **how) -> Terminal:
     return terminal
 
 
-def test_two_turns_and_what_lies_between(chat):
+def test_two_turns_and_the_text_between_them(chat):
     chat.type("hello")
     chat.wait("1: you said hello")
     chat.type("how are you")
@@ -282,7 +282,7 @@ def test_a_message_of_several_lines(chat):
 
 
 @pytest.mark.parametrize("chat", ["--delay 0.01"], indirect=True)
-def test_a_resize_in_mid_answer_wraps_what_comes_at_the_new_width(chat):
+def test_after_a_resize_in_mid_answer_new_text_wraps_at_the_new_width(chat):
     chat.type("/stats off")
     chat.type("word " * 150)
     chat.wait("1: you said")
@@ -316,7 +316,7 @@ def test_a_dumb_terminal_gets_plain_text(tmp_path):
         chat.close()
 
 
-def test_a_terminal_that_is_closed_leaves_what_was_shown_in_the_session(tmp_path):
+def test_a_closed_terminal_leaves_the_shown_text_in_the_session(tmp_path):
     chat = open_chat(tmp_path, "--session talk.chat --delay 0.02")
     try:
         chat.type("a " * 200)
@@ -551,7 +551,7 @@ def test_a_full_disk_leaves_the_old_file_and_the_chat_goes_on(tmp_path):
     assert kept(tmp_path) == ([["one", "two"]], 0)
 
 
-def test_a_kill_leaves_what_was_saved_and_frees_the_file(tmp_path):
+def test_a_kill_leaves_the_last_save_and_frees_the_file(tmp_path):
     chat = session(tmp_path)
     say(chat, "one")
     os.kill(chat.pid(), signal.SIGKILL)

@@ -141,7 +141,7 @@ def test_a_value_from_the_environment_is_checked_and_named(monkeypatch):
     assert "RWKV_GPU_CHUNK_SIZE" in result.stderr
 
 
-def test_the_page_on_the_command_line_is_what_the_commands_say():
+def test_the_page_on_the_command_line_equals_the_help_of_the_commands():
     shown = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert shown == page(), "run: python -m tests.cli.help_pages > docs/cli.md"
 

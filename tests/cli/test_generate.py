@@ -27,7 +27,7 @@ def test_text_goes_to_stdout_and_rates_to_stderr():
 
 
 @pytest.mark.parametrize("arch", ["rwkv7", "llama", "qwen3", "qwen3moe"])
-def test_json_tells_all(arch):
+def test_json_has_all_facts(arch):
     data = json.loads(run(OWN / f"tiny-{arch}.gguf", "-p", "hello", "-n", 5, "--json").stdout)
     assert data["new_tokens"] == len(data["tokens"]) <= 5
     assert data["finish_reason"] in ("length", "stop")
@@ -155,7 +155,7 @@ def test_a_suffix_requests_the_text_between(monkeypatch):
     assert refused.exit_code == 2 and "leave out --chat" in refused.stderr
 
 
-def test_a_model_without_tokens_for_the_middle_says_so():
+def test_a_model_without_tokens_for_the_middle_is_refused():
     result = CliRunner().invoke(cli, ["generate", str(MODEL), "-p", "a", "--suffix", "b", "--device", "cpu"])
     assert result.exit_code == 2
     assert "no tokens to fill in the middle" in result.stderr and len(result.stderr.splitlines()) == 1

@@ -125,7 +125,7 @@ def test_a_seed_of_minus_one_is_random():
     assert len(texts) > 1
 
 
-def test_scripts_may_say_where_layers_lie_where_all_is_main_memory():
+def test_scripts_may_place_layers_if_all_memory_is_main_memory():
     plain = run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu")
     for flags in (["-ngl", 99], ["--n-gpu-layers", "all"], ["--gpu-layers", 0, "--gpu-memory", "8G"], ["-ngl", "auto"]):
         assert run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu", *flags).stdout == plain.stdout
@@ -211,7 +211,7 @@ def test_words_are_a_question(question):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--chat"]])
-def test_an_answer_that_was_cut_off_says_so_on_standard_error(arguments):
+def test_an_answer_that_was_cut_off_is_reported_on_standard_error(arguments):
     result = run("generate", MODEL, "-p", "hello", "-n", 3, "--template" if "--chat" in arguments else "--device",
                  "chatml" if "--chat" in arguments else "cpu", *arguments, "--device", "cpu")  # fmt: skip
     assert "cut off at 3 tokens" in result.stderr
@@ -219,13 +219,13 @@ def test_an_answer_that_was_cut_off_says_so_on_standard_error(arguments):
     assert "cut off" not in whole.stderr
 
 
-def test_an_answer_to_one_question_of_the_chat_that_was_cut_off_says_so():
+def test_an_answer_to_a_single_question_that_was_cut_off_is_reported():
     assert "cut off at 3 tokens" in run("chat", "hello", "-n", 3, *GREEDY).stderr
     assert "cut off at 3 tokens" in run("chat", "-n", 3, *GREEDY, stdin="hello").stderr
     assert "cut off" not in run("chat", "hello", *GREEDY).stderr
 
 
-def test_an_answer_cut_off_by_the_context_and_a_form_cut_short_say_so():
+def test_an_answer_cut_off_by_the_context_is_reported():
     full = run("generate", LLAMA, "-p", "hello", "-c", 32, "-n", 99, "--device", "cpu")
     assert "the context is full" in full.stderr
     result = run("generate", MODEL, "-p", "hello", "--regex", "a{90}", "-n", 9, "--device", "cpu")

@@ -22,7 +22,7 @@ def run(*arguments: object):
 
 
 @each("name", NAMES)
-def test_info_tells_the_facts_of_a_model(name):
+def test_info_shows_the_facts_of_a_model(name):
     path = golden(name)
     result = run("info", path, "--device", "cpu")
     assert result.exit_code == 0, result.stderr
@@ -51,7 +51,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(bad, tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_fit_says_yes_with_the_numbers(adapter, device):
+def test_fit_answers_yes_with_the_numbers(adapter, device):
     path = golden("rwkv7-bf16-Q4_K_M.gguf")
     name = "cpu" if device == "cpu" else adapter.index
     result = run("fit", path, "--device", name)
@@ -62,7 +62,7 @@ def test_fit_says_yes_with_the_numbers(adapter, device):
     assert data["needed"] > 3_500_000
 
 
-def test_fit_says_what_an_encoder_takes_whose_texts_are_whole_in_a_step(adapter):
+def test_fit_counts_whole_texts_in_a_step_of_an_encoder(adapter):
     path = OWN / "tiny-bert.gguf"
     data = json.loads(run("fit", path, "--device", adapter.index, "--chunk-size", 8, "--json").stdout)
     with rwkv_gpu.load(path, device=adapter.index, chunk_size=8) as llm:
@@ -70,7 +70,7 @@ def test_fit_says_what_an_encoder_takes_whose_texts_are_whole_in_a_step(adapter)
         assert llm.info.chunk_size == llm.context
 
 
-def test_fit_says_no_with_the_numbers(monkeypatch):
+def test_fit_answers_no_with_the_numbers(monkeypatch):
     path = golden("rwkv7-bf16-Q4_K_M.gguf")
     monkeypatch.setattr("rwkv_gpu.engine.fit.host_available", lambda: 1_000_000)
     result = run("fit", path, "--device", "cpu")

@@ -52,7 +52,7 @@ def listed(entries, place, width, monkeypatch, capsys) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_list_fits_the_terminal_and_shows_what_fits_the_device_first(card, monkeypatch, capsys):
+def test_the_list_fits_the_terminal_and_shows_models_that_fit_the_device_first(card, monkeypatch, capsys):
     for width in (120, 80, 60, 40):
         lines = listed(packaged().entries, card, width, monkeypatch, capsys)
         assert max(map(len, lines)) <= width
@@ -75,7 +75,7 @@ def test_a_wide_list_has_all_columns_and_a_narrow_one_lines(card, monkeypatch, c
     assert lines[at + 1 : at + 5] == ["download: 2.55 GiB", "tok/s: 73", "abilities: thinking", "  tools vision"]
 
 
-def test_speed_counts_what_a_token_reads(card):
+def test_speed_counts_the_bytes_that_a_token_reads(card):
     dense, sparse = packaged().entry("qwen3:32b"), packaged().entry("qwen3:30b-a3b")
     assert card.tokens_per_second(dense) == 200e9 / dense.nbytes
     assert card.tokens_per_second(sparse) == pytest.approx(200e9 / sparse.nbytes * 30.5 / 3.3)

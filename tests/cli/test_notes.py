@@ -25,7 +25,7 @@ def noted(model: str, kv: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kv", ["q8", "q4"])
-def test_a_note_says_where_keys_and_values_are_not_stored_as_requested(kv):
+def test_a_note_appears_if_keys_and_values_are_not_stored_as_requested(kv):
     assert noted("tiny-llama", "f16") == noted("tiny-deepseek2", "f32") == []
     [latents] = noted("tiny-deepseek2", kv)
     assert f"--kv {kv}: all layers stay f16 (latents" in latents
@@ -49,7 +49,7 @@ def test_a_note_gives_the_weights_in_main_memory_and_the_bytes_that_a_token_read
 @pytest.mark.parametrize(
     "command", [["chat", "hello"], ["run", "hello"], ["generate", "-p", "hi", "--json"]], ids=" ".join
 )
-def test_the_built_in_model_says_in_one_line_what_it_is_and_how_to_get_a_real_one(command):
+def test_the_built_in_model_introduces_itself_in_one_line_and_names_a_real_one(command):
     result = CliRunner().invoke(cli, [*command, "--max-tokens", "60", "--device", "cpu"])
     assert result.exit_code == 0, result.stderr
     [note] = [line for line in result.stderr.splitlines() if "built-in demo" in line]

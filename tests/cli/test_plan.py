@@ -16,7 +16,7 @@ def plan(*arguments: str):
     return CliRunner().invoke(cli, ["plan", MODEL, *arguments])
 
 
-def test_each_dispatch_is_shown_with_its_op_and_each_pass_with_what_it_saves():
+def test_each_dispatch_is_shown_with_its_op_and_each_pass_with_its_savings():
     shown = plan("--limits", "h200").output
     assert "time_mix_output gemv" in shown
     assert "gemm +gemv +save_state: " in shown

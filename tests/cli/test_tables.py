@@ -74,7 +74,7 @@ def test_lines_break_between_words_and_a_long_word_stays_whole():
     assert [*folded("label   some long value", 16, 8)] == ["label   some", "        long", "        value"]
 
 
-def test_columns_stand_at_the_side_that_their_rule_says():
+def test_columns_are_aligned_by_their_rule():
     lines = ["| a | b | c |", "|---|--:|:-:|", "| 1 | 2 | 3 |", "| long | longer | longest |"]
     assert shown(lines, 80)[2] == "1    │      2 │    3   "
 

@@ -124,7 +124,7 @@ def merged(model: str, adapters: Adapters, wanted: dict[str, float], **how) -> H
 
 
 @pytest.mark.parametrize("model", MATRICES)
-def test_an_adapter_gives_what_merged_weights_give(model, tmp_path):
+def test_an_adapter_gives_the_logits_of_merged_weights(model, tmp_path):
     first, second = (write(tmp_path, model, name, rank=rank, seed=rank) for name, rank in (("first", 4), ("second", 7)))
     runner, ids = adapted(model, [(first, 0.5), second]), ids_of(40)
     plain = prefill(small(f"tiny-{model}.gguf"), ids)

@@ -57,7 +57,7 @@ def test_no_other_split_that_fits_is_faster(seed):
         assert slowest(loads, found) == best
 
 
-def test_filling_takes_what_fits_in_order_and_says_how_far_it_came():
+def test_filling_takes_chunks_in_order_and_returns_the_number_taken():
     sizes = [5, 5, 5, 9]
     assert filled([load(12, 1, sizes), load(20, 1, sizes)]) == [2, 2]
     assert filled([load(30, 1, sizes), load(20, 1, sizes)]) == [4, 0]

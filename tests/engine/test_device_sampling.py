@@ -59,7 +59,7 @@ def on_device(params, count, seed, mask=None):
     ],
     ids=str,
 )
-def test_the_same_seed_says_the_same_on_both(settings):
+def test_the_same_seed_gives_the_same_answer_on_both(settings):
     params = SamplingParams(seed=1 << 40 | 3, **settings)
     assert samples_on_device(params)
     sampler = Sampler(params, V)
@@ -81,7 +81,7 @@ def test_a_mask_leaves_the_same_on_both():
     assert set(tokens) <= {0, 31, 299, *range(96, 112)}
 
 
-def test_rows_without_a_token_say_why():
+def test_rows_without_a_token_carry_the_reason():
     draws = np.array([draw_row(SamplingParams(), 1, 0)] * 3, DRAW)
     logits = np.stack([rows_of(0)] * 3)
     logits[0, 7], logits[1] = np.nan, -np.inf

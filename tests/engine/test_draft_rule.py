@@ -304,7 +304,7 @@ def test_a_size_is_measured_twice_after_its_first_step():
         assert measured.seconds == known and measured.sure(4) == bool(known)
 
 
-def test_an_answer_counts_what_was_drafted_and_what_of_it_was_right():
+def test_an_answer_counts_drafted_and_accepted_tokens():
     drafting = Drafting(MOST)
     for drafted, accepted in ((5, 3), (0, 0), (2, 2)):
         drafting.verified(drafted, accepted)

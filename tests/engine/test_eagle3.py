@@ -67,7 +67,7 @@ def close(found: np.ndarray, expected: np.ndarray, bound: float) -> bool:
     ("name", "where"),
     slow_unless(lambda name, where: where == "cpu" or name == "llama", itertools.product(EAGLES, ("cpu", "gpu"))),
 )
-def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
+def test_a_head_drafts_the_same_tokens_as_in_llama_cpp(files, name, where, request, rounding):
     """Logits are compared after prompts of several lengths, and after tokens that the head drafted."""
     record = np.load(OWN / f"eagle-{name}.npz")
     tokens = record["tokens"].tolist()

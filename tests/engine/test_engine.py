@@ -320,7 +320,7 @@ def test_memory_that_runs_out_ends_every_request_and_leaves_a_usable_engine(runn
 # ---------------------------------------------------------------- room
 
 
-def test_a_request_that_gave_its_pages_back_says_the_same():
+def test_a_preempted_request_gives_the_same_answer():
     """Three sequences grow to 2 pages each, in a memory of 4 pages."""
     asked = [Request(ids_of(50 + n, n), SamplingParams(temperature=n % 2, seed=n, max_tokens=25)) for n in range(3)]
     wide = small("tiny-llama.gguf", context=128)

@@ -42,14 +42,14 @@ def free(monkeypatch, nbytes: int | None) -> None:
     monkeypatch.setattr(module, "device_available", lambda _: nbytes)
 
 
-def test_where_it_fits_the_context_is_what_the_model_was_trained_on(opened, device, monkeypatch):
+def test_the_context_is_the_trained_one_if_it_fits(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, LONG)
     assert default_context(device, file, model) == model.context > DEFAULT_CONTEXT
 
 
 @pytest.mark.parametrize("nbytes", [4 << 30, 9 << 29])
-def test_where_it_does_not_the_context_is_the_longest_that_fit_says_yes_to(opened, device, monkeypatch, nbytes):
+def test_a_context_that_does_not_fit_becomes_the_longest_one_that_does(opened, device, monkeypatch, nbytes):
     file, model = opened
     free(monkeypatch, nbytes)
     context = default_context(device, file, model)
@@ -71,7 +71,7 @@ def test_a_draft_model_leaves_a_shorter_context_that_fits(opened, device, monkey
     assert fit(device, file, model, companions, chunk_size=64, **options).fits
 
 
-def test_with_little_memory_the_context_is_not_less_than_the_least_and_fit_says_no(opened, device, monkeypatch):
+def test_with_little_memory_the_context_has_its_minimum_and_fit_refuses(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, 100 << 20)
     assert default_context(device, file, model) == DEFAULT_CONTEXT

@@ -71,7 +71,7 @@ def drafted(runner: Runner, start: int, token: int, number: int = 0) -> np.ndarr
     ("name", "where"),
     slow_unless(lambda name, where: where == "cpu" or name in ON_GPU, itertools.product(HEADED, ("cpu", "gpu"))),
 )
-def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
+def test_a_head_drafts_the_same_tokens_as_in_llama_cpp(files, name, where, request, rounding):
     """Logits are compared after prompts of several lengths, and after tokens that the head drafted."""
     record = np.load(OWN / f"head-{name}.npz")
     tokens = record["tokens"].tolist()

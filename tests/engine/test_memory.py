@@ -17,7 +17,7 @@ from tests.golden_files import golden
 
 
 @pytest.mark.parametrize("name", ["rwkv7-bf16-Q4_K_M.gguf", "qwen3-small-Q8_0.gguf"])
-def test_the_peak_is_what_fit_promises(adapter, name):
+def test_the_peak_equals_the_memory_that_fit_computes(adapter, name):
     options = {"slots": 8, "chunk_size": 64, "context": 1024, "cache_bytes": 64 << 20}
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
         model = load_model(file)
@@ -35,7 +35,7 @@ def opened_with(tmp_path, file: GGUFFile) -> tuple[Adapters, Model]:
     return adapters, load_model(file)
 
 
-def test_the_peak_with_adapters_is_what_fit_promises(adapter, tmp_path):
+def test_the_peak_with_adapters_equals_the_memory_that_fit_computes(adapter, tmp_path):
     options = {"slots": 8, "chunk_size": 64, "context": 1024, "cache_bytes": 64 << 20}
     with GGUFFile.open(golden("tiny-llama.gguf")) as file, Device(adapter) as device:
         adapters, model = opened_with(tmp_path, file)
@@ -45,7 +45,7 @@ def test_the_peak_with_adapters_is_what_fit_promises(adapter, tmp_path):
         assert abs(peak / promised.needed - 1) < 0.03, (dict(device.memory()), promised)
 
 
-def test_the_memory_with_a_draft_model_is_what_fit_promises(adapter, tmp_path):
+def test_the_memory_with_a_draft_model_equals_that_of_fit(adapter, tmp_path):
     options = {"slots": 2, "chunk_size": 64, "context": 256, "drafts": 3}
     path = golden("tiny-llama.gguf")
     with GGUFFile.open(path) as file, Device(adapter) as device:

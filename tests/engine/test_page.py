@@ -61,7 +61,7 @@ def test_the_table_has_every_setting_and_its_default():
 
 
 @pytest.mark.parametrize(("names", "where"), [(names, where) for names, _, where in ROWS])
-def test_the_table_says_where_a_setting_is_done(names, where):
+def test_the_table_names_the_code_that_applies_each_setting(names, where):
     for name in re.findall(r"`(\w+)`", names):
         if name in ACTIVE:
             assert samples_on_device(SamplingParams(**{name: ACTIVE[name]})) == (where == "device"), name

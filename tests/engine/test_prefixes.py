@@ -190,7 +190,7 @@ def test_what_two_texts_share_is_counted_to_the_token(same):
 @given(
     st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), max_size=20), st.lists(st.integers(0, 2), max_size=7)
 )
-def test_the_index_finds_what_comparing_all_finds(sequences, wanted):
+def test_the_index_finds_the_same_prefix_as_a_search_of_all(sequences, wanted):
     keys, key = {key_of(one) for one in sequences}, key_of(wanted)
     index = PrefixIndex()
     for one in keys:

@@ -253,7 +253,7 @@ def test_a_logits_processor_that_fails_is_named_with_its_fault(processor, messag
         Sampler(SamplingParams(logits_processors=processor), 5).sample(np.zeros(5, np.float32))
 
 
-def test_params_show_what_differs_from_the_defaults():
+def test_params_show_values_that_differ_from_the_defaults():
     assert repr(SamplingParams()) == "SamplingParams()"
     params = SamplingParams(temperature=0.5, stop="x", logit_bias={3: 1}, stop_ids=[4])
     assert repr(params) == "SamplingParams(temperature=0.5, logit_bias={3: 1.0}, stop=('x',), stop_ids={4})"

@@ -320,7 +320,7 @@ def test_sampled_tokens_have_the_distribution_of_the_model():
     assert ((counts - share) ** 2 / share).sum() < 37.7, "the quantile 0.999 of 15 degrees of freedom"
 
 
-def test_a_lookup_drafts_what_followed_the_longest_equal_run():
+def test_a_lookup_drafts_the_tokens_after_the_longest_match():
     index = NgramIndex()
     text = [1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 1, 2, 3]
     assert index.find(text, 4) == ([4, 9, 2, 3], 3), "1 2 3 is longer than 2 3"

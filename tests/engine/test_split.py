@@ -79,7 +79,7 @@ def test_parts_in_numpy_give_the_logits_of_the_whole_bit_by_bit(name):
 
 
 @each("name", EVERY)
-def test_a_part_has_what_its_layers_use_and_all_parts_have_the_whole(name):
+def test_a_part_has_the_tensors_of_its_layers_and_all_parts_have_the_whole(name):
     with opened(name) as file:
         model = load_model(file)
     parts = parts_of(model, in_three(name))
@@ -119,7 +119,7 @@ def decoded(runner: Any, steps: int, ahead: int) -> list[int]:
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7", "tiny-llama", "tiny-granitehybrid"])
 @pytest.mark.parametrize("ahead", [0, 1, 2])
-def test_steps_submitted_ahead_sample_what_each_alone_does(name, ahead):
+def test_steps_submitted_ahead_sample_the_same_tokens(name, ahead):
     with opened(name) as file:
         wanted = decoded(HostRunner(file, load_model(file), **OPTIONS), 6, 0)
     with split(name, in_three(name), look_ahead=2) as runner:

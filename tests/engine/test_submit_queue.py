@@ -77,7 +77,7 @@ def begin(runner: GpuRunner, look_ahead: int, *, busy: bool = True) -> list[int]
     return counts
 
 
-def test_steps_say_the_same_together_as_alone(runner):
+def test_steps_give_the_same_tokens_in_a_batch_as_alone(runner):
     alone = [said(submitted(runner, range(at, at + 1)))[0] for at in range(STEPS)]
     counts = begin(runner, 7)
     assert said(submitted(runner, range(STEPS))) == alone

@@ -123,7 +123,7 @@ def test_a_window_that_the_ring_does_not_hold_is_the_hosts(n):
     assert samples_on_device(banning(n)) == (n <= RING)
 
 
-def test_the_longest_window_of_a_device_is_exactly_as_long_as_it_says():
+def test_the_longest_window_of_a_device_is_exact():
     """The token that left the window one step ago is allowed; the one still in it is not."""
     prompt = [0] + [1] * (RING - 1)
     assert generated(in_the_op(banning(RING), prompt), prompt, 3) == [2, 0, 3]

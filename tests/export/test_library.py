@@ -30,7 +30,7 @@ def is_sentence(text: str) -> bool:
 
 
 @needs_chromium
-def test_downloads_that_fail_go_on_or_say_why(tmp_path):
+def test_failed_downloads_continue_or_report_the_reason(tmp_path):
     found = run(tmp_path, "downloads")
     for name in ("cut", "long", "changed", "missing", "offline"):
         assert is_sentence(found[name]), found[name]

@@ -46,7 +46,7 @@ EVERY_TYPE = gguf(
 
 
 @each("bad", BAD)
-def test_a_bad_file_is_refused_in_one_line_that_says_why(bad: Bad, tmp_path: Path) -> None:
+def test_a_bad_file_is_refused_in_one_line_with_the_reason(bad: Bad, tmp_path: Path) -> None:
     path = bad.put(tmp_path)
     with pytest.raises((BadFile, UnsupportedModel)) as caught:
         GGUFFile.open(path)

@@ -98,7 +98,7 @@ def test_padding_behind_the_data_is_no_fault(padding: int, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("alignment", [8, 32, 64, 65536])
-def test_data_begins_where_the_alignment_says(alignment: int, tmp_path: Path) -> None:
+def test_data_begins_at_the_alignment_of_the_file(alignment: int, tmp_path: Path) -> None:
     rows = [number_key("general.alignment", writer.U32, alignment)]
     data = gguf(
         rows, [tensor("a", [2]), tensor("b", [2], alignment)], bytes(alignment) + b"12345678", alignment=alignment
@@ -147,7 +147,7 @@ class TestReads:
             with pytest.raises(BadInput, match=r"'blk\.0\.key\.weight' has 68 bytes"):
                 file.read_into(info, 60, memoryview(bytearray(9)))
 
-    def test_threads_read_what_one_would(self, tmp_path: Path) -> None:
+    def test_several_threads_read_the_same_bytes_as_one(self, tmp_path: Path) -> None:
         data = random.Random(0).randbytes(1 << 16)
         path = written(tmp_path, gguf(KEYS, [tensor("t", [1 << 14])], data))
         with GGUFFile.open(path) as file, ThreadPoolExecutor(8) as pool:

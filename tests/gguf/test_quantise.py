@@ -212,7 +212,7 @@ def test_a_pure_mix_and_rules_decide_over_the_roles_of_tensors():
     )
 
 
-def test_experts_alone_are_of_four_bits_where_the_mix_says_so():
+def test_only_experts_have_four_bits_in_mixes_for_experts():
     names = ("blk.0.ffn_down_exps", "blk.0.ffn_up_exps", "blk.0.ffn_down", "blk.0.attn_q", "output")
     shapes = {True: (4, 256, 256), False: (256, 256)}
     tensors = [TensorInfo(f"{name}.weight", 0, shapes["exps" in name], 0, 0, 0) for name in names]
@@ -263,7 +263,7 @@ def as_gguf(entries: dict[str, tuple[list[float], list[list[float]]]]) -> bytes:
     return write_header({"general.type": "imatrix"}, tensors) + data
 
 
-def test_both_forms_of_an_imatrix_say_the_same(tmp_path):
+def test_both_forms_of_an_imatrix_give_the_same_weights(tmp_path):
     old, new = tmp_path / "a.dat", tmp_path / "a.gguf"
     old.write_bytes(binary({"blk.0.attn_q.weight": (2, [2.0, 4.0, 6.0])}))
     new.write_bytes(as_gguf({"blk.0.attn_q.weight": ([2.0], [[2.0, 4.0, 6.0]]), "e": ([2.0, 0.0], [[4.0], [0.0]])}))

@@ -88,7 +88,7 @@ def test_every_error_of_a_device_is_one_line_with_a_remedy(adapter):
 
 
 @pytest.mark.loses_gpu
-def test_a_lost_device_says_so(adapter):
+def test_a_lost_device_raises_device_lost(adapter):
     device = Device(adapter)
     buffer = device.buffer(64, "test")
     device.handle.destroy()

@@ -167,7 +167,7 @@ def test_rows_in_turns_and_rows_joined(device, tmp_path):
     check(device, weights, host, lambda g, x: {"y": g.glu(x, Weight("both", (140, 256)), "silu")}, 2, x=x)
 
 
-def test_what_is_allocated_is_what_was_promised(adapter, tmp_path):
+def test_allocations_equal_the_computed_memory(adapter, tmp_path):
     with Device(adapter) as device, GGUFFile.open(model_file(tmp_path, LAYER)) as file:
         promised = device_bytes(device, parameters(file))
         weights = load_weights(device, file, parameters(file))

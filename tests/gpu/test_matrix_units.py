@@ -78,7 +78,7 @@ def test_without_permission_nothing_changes(monkeypatch):
 
 
 @pytest.mark.parametrize(("backend", "why"), [("Metal", "wgpu 30"), ("D3D12", "DirectX 12"), ("OpenGL", "OpenGL")])
-def test_other_backends_say_why_they_have_none(backend, why):
+def test_other_backends_report_why_they_have_none(backend, why):
     with pytest.raises(NoMatrixUnits, match=why):
         fragment_of(some_adapter(backend))
 
@@ -112,7 +112,7 @@ def test_a_device_has_matrix_units_only_if_requested(adapter):
         assert device.capabilities.fragment == 0
 
 
-def test_a_device_opens_with_matrix_units_or_says_why_not(adapter):
+def test_a_device_opens_with_matrix_units_or_reports_why_not(adapter):
     try:
         side = fragment_of(adapter)
     except NoMatrixUnits:

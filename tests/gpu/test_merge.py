@@ -78,7 +78,7 @@ def ran(device, linked: Linked, arrays: dict[int, np.ndarray], groups: int) -> d
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_each_kernel_does_what_it_does_alone(device, shared):
+def test_each_kernel_gives_the_same_result_as_alone(device, shared):
     """The kernels read the same x, or one each."""
     x, z = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
     same = ((0, 0), (1, 1)) if shared else ((0, 0),)

@@ -92,7 +92,7 @@ def test_other_errors_of_wgpu_are_ours_and_errors_of_python_are_not(adapter):
 
 
 @pytest.mark.loses_gpu
-def test_a_probe_of_a_lost_device_says_so(adapter, monkeypatch):
+def test_a_probe_of_a_lost_device_reports_it(adapter, monkeypatch):
     with Device(adapter) as device:
         monkeypatch.setattr(api.GPUCommandEncoder, "finish", refuse)
         with pytest.raises(DeviceError, match="the GPU driver refused while probing it: Validation Error Caused by"):

@@ -69,7 +69,7 @@ def test_where_the_library_is_missing_or_fails_nothing_is_known(failing):
     assert vram.nvidia_free("NVIDIA A", None) is None
 
 
-def test_the_free_memory_of_an_amd_gpu_is_what_linux_says(tmp_path, monkeypatch):
+def test_the_free_memory_of_an_amd_gpu_is_read_from_linux(tmp_path, monkeypatch):
     for number, (vendor, total, used) in enumerate([("0x1002", 9, 2), ("0x1002", 8, 3), ("0x8086", 1, 0)]):
         card = tmp_path / f"card{number}" / "device"
         card.mkdir(parents=True)

@@ -93,7 +93,7 @@ def needed(name: str) -> dict[str, set[str]]:
 
 
 @each("name", sorted(every_part()))
-def test_a_shader_says_at_its_head_which_functions_it_needs(name):
+def test_a_shader_lists_at_its_head_the_functions_it_needs(name):
     calls = (
         {word for word in CALLED.findall(code(name)) if not word.startswith("vec")} - BUILTIN - ALIASES - declared(name)
     )

@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_written_is_a_line(fast_device, tuned, tmp_path):
         save(tuned, fast_device.adapter, tmp_path / "file")
 
 
-def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
+def test_configurations_run_only_on_devices_with_the_features_they_need(fast_device):
     can = replace(
         fast_device.capabilities,
         subgroup=True,

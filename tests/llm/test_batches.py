@@ -20,7 +20,7 @@ def llm():
         yield llm
 
 
-def test_a_list_of_prompts_gives_what_each_gives_alone(llm):
+def test_a_list_of_prompts_gives_the_same_answers_as_single_prompts(llm):
     alone = [llm.generate(prompt, **DRAWN).tokens for prompt in PROMPTS]
     assert [done.tokens for done in llm.generate(PROMPTS, **DRAWN)] == alone
     assert [done.tokens for done in asyncio.run(llm.agenerate(PROMPTS, **DRAWN))] == alone
@@ -64,7 +64,7 @@ def test_an_error_in_one_cancels_the_others(llm):
     assert not llm._driver.call(lambda engine: engine.busy)
 
 
-def test_a_batch_of_chats_gives_what_each_chat_gives(llm):
+def test_a_batch_of_chats_gives_the_same_answers_as_single_chats(llm):
     talks = [
         [{"role": "user", "content": "Hi"}],
         [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}],
@@ -95,7 +95,7 @@ def test_names_of_others_mean_the_same(llm):
     assert endless.max_tokens == ENDLESS and endless.seed is None
 
 
-def test_logits_processors_choose_what_is_generated(llm):
+def test_logits_processors_choose_the_tokens(llm):
     def only_seven(ids, scores):
         assert len(ids) >= 2
         scores[:] = -1e9
@@ -106,7 +106,7 @@ def test_logits_processors_choose_what_is_generated(llm):
     assert llm.generate([1, 2], max_tokens=1, logprobs=1, logits_processors=[only_seven]).tokens == (7,)
 
 
-def test_objects_show_what_they_are(llm):
+def test_objects_have_a_readable_repr(llm):
     assert repr(llm).startswith("<LLM 'tiny-rwkv7': rwkv7, ") and repr(llm).endswith("on cpu>")
     done = llm.generate("The sea", max_tokens=30)
     assert repr(done).startswith("Completion(") and "tokens=30, finish_reason='length')" in repr(done)

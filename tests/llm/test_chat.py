@@ -42,7 +42,7 @@ def test_a_turn_goes_on_with_the_very_ids_of_the_turns_before(chat):
     assert chat.tokens >= len(said)
 
 
-def test_a_stream_says_what_send_says(chat):
+def test_a_stream_gives_the_same_text_as_send(chat):
     done = chat.fork().send("Hi")
     answer = chat.stream("Hi")
     events = [*answer]
@@ -121,7 +121,7 @@ def test_a_dropped_answer_counts_as_far_as_it_was_read(rnn):
     assert len(chat.messages) == 2
 
 
-def test_a_chat_that_has_filled_the_context_says_what_to_do():
+def test_a_chat_that_has_filled_the_context_names_a_remedy():
     with rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device="cpu", context=192) as llm:
         chat = llm.chat(template="zephyr", temperature=0, max_tokens=2)
         with pytest.raises(ContextFull, match=r"comes to \d+ tokens .* context of 192; undo or reset it"):

@@ -38,7 +38,7 @@ def test_a_reply_has_the_shape_that_clients_read(llm):
     assert usage["total_tokens"] == usage["prompt_tokens"] + 8
 
 
-def test_chunks_say_what_the_whole_says(llm):
+def test_a_prompt_in_chunks_gives_the_same_answer(llm):
     whole = llm.create_chat_completion(messages=HI, **GREEDY, n=3)
     chunks = [*llm.create_chat_completion(HI, stream=True, **GREEDY, n=3, stream_options={"include_usage": True})]
     for index, choice in enumerate(whole["choices"]):
@@ -50,7 +50,7 @@ def test_chunks_say_what_the_whole_says(llm):
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
 
 
-def test_asyncio_says_the_same(llm):
+def test_asyncio_gives_the_same_answer(llm):
     async def both():
         whole = await llm.acreate_chat_completion(HI, **GREEDY)
         return whole, [chunk async for chunk in llm.astream_chat_completion(HI, **GREEDY)]

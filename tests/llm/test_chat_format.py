@@ -74,7 +74,7 @@ def test_the_border_is_where_another_way_of_answering_begins():
         ("tiny-rwkv7.gguf", "chatml", ("<|im_end|>",)),
     ],
 )
-def test_an_answer_ends_by_what_ends_a_turn_as_a_token_where_there_is_one(name, template, ends):
+def test_an_answer_ends_at_the_token_that_ends_a_turn(name, template, ends):
     mine = chat_format(name, template)
     if isinstance(ends, str):
         [end] = mine.tokenizer.encode(ends, parse=True)

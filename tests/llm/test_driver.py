@@ -269,7 +269,7 @@ def test_closing_ends_all_waiting_and_later_calls(driven):
     driver.close()
 
 
-def test_an_engine_that_breaks_tells_all_and_is_not_asked_again(driven):
+def test_a_broken_engine_fails_all_requests_and_takes_no_more(driven):
     engine = Alphabet(breaks_after=3)
     driver = driven(engine)
     first, second = asked(driver, 10), asked(driver, 10)
@@ -282,7 +282,7 @@ def test_an_engine_that_breaks_tells_all_and_is_not_asked_again(driven):
     assert engine.closed.wait(1)
 
 
-def test_a_request_that_is_refused_tells_its_own_reader(driven):
+def test_a_refused_request_raises_for_its_own_reader(driven):
     driver = driven(Alphabet())
     with pytest.raises(BadInput, match="no tokens"):
         Generation(driver, Request([]), Reader(Letters(), Ends(())))
@@ -325,7 +325,7 @@ def test_an_answer_that_is_dropped_half_way_is_ended(driven):
     assert not engine.busy
 
 
-def test_closing_counts_what_was_read_and_wakes_a_reader_in_another_thread(driven):
+def test_closing_counts_tokens_read_and_wakes_a_reader_in_another_thread(driven):
     engine = Alphabet(pause=0.05)
     answer = asked(driven(engine), 10**6)
     assert next(answer).text == "a"

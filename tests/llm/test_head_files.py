@@ -45,7 +45,7 @@ def answer(model: Path, **how) -> tuple[list[int], int, int]:
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("name", HEADED)
-def test_a_head_of_another_file_drafts_what_it_drafts_in_the_whole_file(name, tmp_path):
+def test_a_head_in_a_file_of_its_own_gives_the_same_drafts(name, tmp_path):
     for says in (True, False):
         model, mtp = write_apart(tmp_path, name, says=says)
         whole = answer(tmp_path / f"whole-{name}.gguf")
@@ -283,7 +283,7 @@ def test_a_head_that_does_not_fit_is_one_line_and_the_model_answers(apart, tmp_p
     assert line.startswith("rwkv-gpu: no drafts by the draft model: ")
 
 
-def test_a_model_that_does_not_draft_by_heads_says_so(tmp_path, apart):
+def test_a_model_that_cannot_use_draft_heads_is_refused(tmp_path, apart):
     parts, head = take_apart(golden("tiny-llama.gguf").read_bytes()), take_apart(apart[1].read_bytes())
     layers = parts.row("llama.block_count").value
     parts.tensors = [one for one in parts.tensors if not one.name.startswith(b"blk.")]

@@ -127,7 +127,7 @@ def test_a_token_goes_to_its_host_alone_and_never_unencrypted(target, keeps):
     assert request.has_header("Authorization") is keeps
 
 
-def test_what_arrives_is_what_its_sum_says(server, tmp_path):
+def test_a_download_must_match_its_checksum(server, tmp_path):
     answers, url = server
     answers.listed = json.dumps([entry(lfs={"oid": hashlib.sha256(DATA).hexdigest(), "size": len(DATA)})]).encode()
     assert Hub(folder=tmp_path, endpoint=url).pull("hf.co/owner/name").read_bytes() == DATA

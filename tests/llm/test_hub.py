@@ -72,7 +72,7 @@ def test_a_name_finds_its_file_and_downloads_it_once(server, hub, tmp_path, name
         ("no repository", "x.gguf", "names no model of the hub"),
     ],
 )
-def test_a_name_that_finds_nothing_is_refused_with_what_there_is(server, hub, name, file, message):
+def test_a_name_without_a_file_is_refused_with_the_files_there_are(server, hub, name, file, message):
     with pytest.raises(BadInput, match=message) as caught:
         hub.find(name, file)
     assert "\n" not in str(caught.value) and server.asked == []

@@ -30,7 +30,7 @@ def llm(request):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_calls_from_many_threads_and_batches_say_what_each_says_alone(device, name):
+def test_calls_from_many_threads_and_batches_give_the_same_answers_as_alone(device, name):
     with rwkv_gpu.load(OWN / f"{name}.gguf", device=device, sequences=4, context=256, kv="f32") as llm:
         alone = [llm.generate(prompt, max_tokens=9).tokens for prompt in PROMPTS]
         with ThreadPoolExecutor(len(PROMPTS)) as pool:
@@ -42,7 +42,7 @@ def test_calls_from_many_threads_and_batches_say_what_each_says_alone(device, na
     assert told == [(n + 1, len(PROMPTS)) for n in range(len(PROMPTS))]
 
 
-def test_asyncio_says_the_same_and_many_at_a_time(llm):
+def test_asyncio_gives_the_same_answers_for_many_requests_at_a_time(llm):
     async def all_at_once():
         return await asyncio.gather(*(llm.agenerate(prompt, max_tokens=9) for prompt in PROMPTS))
 
@@ -96,7 +96,7 @@ def test_a_dropped_model_ends_its_thread():
     assert threading.active_count() == before
 
 
-def test_a_closed_model_says_so(llm):
+def test_a_closed_model_raises_closed(llm):
     llm.close()
     llm.close()
     for call in (lambda: llm.generate("a"), lambda: llm.logits([1]), lambda: llm.embed("a")):

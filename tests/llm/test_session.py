@@ -92,7 +92,7 @@ def test_a_chat_without_its_oldest_turns_goes_on_where_its_prompts_began(tmp_pat
         ("tiny-rwkv7", "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}assistant: "),
     ],
 )
-def test_a_chat_goes_on_from_what_its_next_prompt_repeats(tmp_path, name, template):
+def test_a_chat_continues_from_the_prefix_that_its_next_prompt_repeats(tmp_path, name, template):
     """The state is not from the end if the template omits or changes generated text."""
     how, path = {"template": template, "temperature": 0, "max_tokens": 12}, OWN / f"{name}.gguf"
     with rwkv_gpu.load(path, device="cpu", kv="f32", context=1024) as llm:

@@ -84,7 +84,7 @@ def test_a_connection_that_is_cut_off_goes_on_where_it_stopped(store, server, ra
     assert starts == [None, f"bytes={1 << 20}-", f"bytes={(2 if ranges else 1) << 20}-"]
 
 
-def test_a_later_run_goes_on_with_what_an_earlier_one_left(store, server):
+def test_a_later_run_continues_an_interrupted_one(store, server):
     server.cut_after, server.cuts = 1 << 20, 1
     server.cuts, calls = 1, []
     original = Repository._get
@@ -167,7 +167,7 @@ def test_a_wrong_checksum_keeps_nothing(store, server):
     ("status", "message"),
     [(401, "access is denied .*HF_TOKEN"), (403, "access is denied"), (404, "not found"), (500, "answered 500")],
 )
-def test_refusals_are_one_line_with_what_to_do(store, server, status, message):
+def test_refusals_are_one_line_with_a_remedy(store, server, status, message):
     server.status = status
     with pytest.raises(BadInput, match=f"cannot download owner/name: .*{message}") as failure:
         pull(store, server)
@@ -198,7 +198,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(store, server, monke
     assert files(store) == []
 
 
-def test_a_disk_that_becomes_full_keeps_what_arrived(store, server):
+def test_a_full_disk_keeps_the_downloaded_part(store, server):
     add = transfer.Part.add
 
     def full(part, block):

@@ -73,7 +73,7 @@ def second_turn(path, store, answer, **more) -> tuple[str, int]:
         return turn(llm, messages_after(answer))
 
 
-def test_another_process_goes_on_and_says_the_same(path):
+def test_another_process_continues_with_the_same_answer(path):
     store = MemoryStore()
     answer = first_turn(path, store)
     expected, none = second_turn(path, None, answer)

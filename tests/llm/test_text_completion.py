@@ -107,7 +107,7 @@ def test_embeddings_are_those_of_embed(llm):
     assert np.array_equal(np.array(ids["embedding"], np.float32), alone)
 
 
-def test_an_answer_by_a_schema_says_whether_it_was_cut(llm):
+def test_an_answer_by_a_schema_shows_whether_it_was_cut_off(llm):
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string"}},
@@ -128,6 +128,6 @@ def test_a_chat_template_makes_ids_or_text(llm):
     assert not llm.apply_chat_template(messages, tokenize=False, add_generation_prompt=False).endswith("Assistant:")
 
 
-def test_every_public_method_says_what_it_does():
+def test_every_public_method_has_a_docstring():
     for name, member in inspect.getmembers(rwkv_gpu.LLM, callable):
         assert name.startswith("_") or inspect.getdoc(member), name

@@ -30,7 +30,7 @@ ENCODER = str(OWN / "tiny-bert.gguf")  # trained on 64 positions
 
 
 @pytest.mark.parametrize("window", [0, 5])
-def test_the_cost_of_looking_back_is_what_counting_gives(window):
+def test_the_cost_of_attention_equals_a_count(window):
     context_cost = ContextCost(sequence_bytes=7, position_bytes=3, pair_flops=2, window=window)
     for start, count in ((0, 1), (9, 1), (0, 8), (4, 9)):
         rows = [range(max(0, p - window + 1) if window else 0, p + 1) for p in range(start, start + count)]
@@ -81,7 +81,7 @@ def every_output(given: list[str], adapter: Adapter, device: str) -> dict[str, s
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_every_output_tells_the_same_numbers(adapter, device):
+def test_every_output_format_has_the_same_numbers(adapter, device):
     given = ["bench", MODEL, "-p", "8", "-n", "2", "-r", "2", "--chunk-size", "4,8"]
     outputs = every_output(given, adapter, device)
     rows = json.loads(outputs["json"])

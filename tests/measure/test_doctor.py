@@ -200,7 +200,7 @@ def test_the_report_of_a_driver_that_crashes_ends_with_the_name_of_the_kernel(fa
 
 
 @posix
-def test_the_report_of_a_doctor_that_the_user_ends_says_so(adapter, tmp_path):
+def test_the_report_of_an_interrupted_doctor_is_marked_as_such(adapter, tmp_path):
     """Otherwise, the last line of the report looks like a crash of the driver."""
     path = tmp_path / "report"
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "doctor", "--device", str(adapter.index), "--report", path]

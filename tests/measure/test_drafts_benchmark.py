@@ -139,7 +139,7 @@ def test_the_table_of_heads_has_a_row_for_each_length_and_acceptance(tmp_path, f
     assert all(float(row[5]) > 0 and int(row[7][:-1]) > 60 for row in rows[3:])
 
 
-def test_the_row_of_a_way_has_the_best_length_and_what_it_gains(tmp_path, monkeypatch, fast_device):
+def test_the_row_of_a_method_has_its_best_length_and_gain(tmp_path, monkeypatch, fast_device):
     script = tmp_path / "peer.py"
     script.write_text(PEER)
     monkeypatch.setattr(drafts, "SCRIPT", script)

@@ -44,7 +44,7 @@ def runs_on(name: str, can: Capabilities) -> bool:
 
 
 @pytest.mark.parametrize("name", SERVING)
-def test_each_kernel_gives_what_numpy_gives(fast_device, trials, outcomes, name):
+def test_each_kernel_agrees_with_numpy(fast_device, trials, outcomes, name):
     if not runs_on(name, fast_device.capabilities):
         pytest.skip("this device lacks what the kernel needs")
     trial = trials[name]

@@ -99,7 +99,7 @@ def test_a_gpu_that_nvml_does_not_have_or_has_twice_is_not_measured(tmp_path, na
 
 
 @pytest.mark.parametrize(("sensor", "value"), [("energy1_input", "5000000"), ("power1_average", "9000000")])
-def test_hwmon_tells_the_energy_or_the_power_of_a_card(tmp_path, sensor, value):
+def test_hwmon_gives_the_energy_or_the_power_of_a_card(tmp_path, sensor, value):
     card = tmp_path / "class" / "drm" / "card0" / "device"
     write(card / "vendor", "0x1002")
     write(card / "hwmon" / "hwmon3" / sensor, value)
@@ -121,7 +121,7 @@ def test_rapl_goes_on_where_its_counter_begins_again(tmp_path):
     assert meter.joules() == pytest.approx(1.5)
 
 
-def test_where_the_system_tells_nothing_there_is_no_meter(tmp_path):
+def test_without_energy_readings_there_is_no_meter(tmp_path):
     assert find_meter("cpu", tmp_path, no_library) is None
     assert find_meter("Apple M4", tmp_path, no_library) is None
     write(tmp_path / "class" / "powercap" / "intel-rapl:0" / "name", "package-0")  # its energy is for root only

@@ -219,7 +219,7 @@ def test_matrix_units_are_asked_of_gpus_that_have_them_and_with_the_waves_that_t
 
 
 @posix
-def test_what_several_processes_say_into_a_pipe_is_all_collected(tmp_path):
+def test_the_output_of_several_processes_into_a_pipe_is_complete(tmp_path):
     pipe, log = tmp_path / "pipe", tmp_path / "log"
     with validate.collected(pipe, log):
         for number in range(3):

@@ -59,7 +59,7 @@ def test_a_dense_layer_is_few_dispatches_in_decode_on_an_h200_whatever_its_norms
     assert set(counts.values()) == {most}
 
 
-def test_leaving_out_a_pass_costs_what_it_is_reported_to_save():
+def test_leaving_out_a_pass_costs_its_reported_savings():
     whole = recorded("tiny-rwkv7", "h200", Step(1))
     saved = {row.name: row for row in whole.passes}
     for name in ("norm_into_embedding", "token_shift_into_products", "lora_into_time_mix", "merge_gemms"):

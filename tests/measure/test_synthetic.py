@@ -83,7 +83,7 @@ def test_a_file_has_the_keys_without_which_llama_cpp_does_not_load_it(name, key)
 
 @pytest.mark.parametrize("quant", QUANTS)
 @pytest.mark.parametrize("shape", TINIES.values(), ids=TINIES)
-def test_a_written_file_holds_what_is_read_without_one(tmp_path, shape, quant):
+def test_a_written_file_gives_the_same_data_as_reading_without_one(tmp_path, shape, quant):
     source = noise("tiny", shape, QUANTS[quant])
     write(tmp_path / "tiny.gguf", source)
     data = (tmp_path / "tiny.gguf").read_bytes()
@@ -110,7 +110,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
         named("gpt-5")
 
 
-def test_a_model_of_low_rank_queries_says_their_rank():
+def test_a_model_of_low_rank_queries_needs_their_rank():
     """The shapes of tensors imply it, too, but llama.cpp does not load a file without the key."""
     assert TINY_LATENT.metadata()["deepseek2.attention.q_lora_rank"] == 256
     assert "deepseek2.attention.q_lora_rank" not in replace(TINY_LATENT, q_rank=0).metadata()

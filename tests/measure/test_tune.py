@@ -70,7 +70,7 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
     assert all(runs(plain.changed(map_lanes=count), can) for count in search.lane_counts(can, 64))
 
 
-def test_a_shape_is_right_where_numpy_says_so(fast_device):
+def test_shapes_are_checked_as_in_numpy(fast_device):
     tuning = default_tuning(fast_device.capabilities)
     samples = matrix_samples(opened_tiny(TINY))
     assert {sample.format.name for sample in samples} == {"Q4_K", "Q6_K", "F16", "F32"}

@@ -191,7 +191,7 @@ def test_blocks_that_predict_further_tokens_are_not_executed(tmp_path):
     assert not any(weight.name.startswith(f"blk.{blocks - 1}.") for weight in model.weights)
 
 
-def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so(monkeypatch):
+def test_without_a_key_files_of_glm_flash_route_by_sigmoid(monkeypatch):
     with open_synthetic("glm-4.7-flash-30b") as file:
         silent = {key: value for key, value in file.metadata.items() if not key.endswith("gating_func")}
         monkeypatch.setattr(file, "metadata", silent)
@@ -215,7 +215,7 @@ def test_mistral_large_3_scales_queries_by_position_as_mistral_4_does(tmp_path):
     assert found[1] > 0.1
 
 
-def test_queries_are_scaled_by_the_context_of_training_where_the_file_says_no_other_length(tmp_path):
+def test_without_a_key_queries_are_scaled_by_the_trained_context(tmp_path):
     whole = take_apart(golden("tiny-mistral4.gguf").read_bytes())
     whole.rows = [row for row in whole.rows if not row.name.endswith(b"temperature_length")]
     with GGUFFile.open(written(tmp_path, whole.built())) as file:
@@ -270,7 +270,7 @@ def test_a_bad_indexer_is_named(name, key, kind, value, says, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_glm_5_2_is_known_by_its_context_where_the_file_does_not_say_which_layers_have_an_indexer(tmp_path):
+def test_without_a_key_the_context_reveals_glm_5_2_and_its_layers_with_an_indexer(tmp_path):
     whole = take_apart(golden("tiny-glm-dsa.gguf").read_bytes())
     whole.rows = [row for row in whole.rows if not row.name.endswith(b"indexer.types")]
     whole.set("glm-dsa.context_length", U32, 1 << 20)
@@ -281,7 +281,7 @@ def test_glm_5_2_is_known_by_its_context_where_the_file_does_not_say_which_layer
         load_model(file)
 
 
-def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
+def test_yarn_scales_whole_scores_and_not_only_rotated_parts(tmp_path):
     """The file's own factor applies to the rotation only."""
     for factor in (1.0, 1.5):
         scaled = parts()

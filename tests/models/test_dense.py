@@ -74,7 +74,7 @@ def windows(path) -> list[int]:
         return [p.how.window for p in load_model(file).attentions]
 
 
-def test_a_file_says_which_layers_have_a_window(tmp_path):
+def test_a_file_lists_the_layers_with_a_window(tmp_path):
     data = (OWN / "tiny-gemma2.gguf").read_bytes()
     key = "gemma2.attention.sliding_window_pattern"
     assert windows(OWN / "tiny-gemma2.gguf") == [77, 0, 77]

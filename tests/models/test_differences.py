@@ -33,7 +33,7 @@ def logits(path, ids: list[int], **options) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore::rwkv_gpu.models.differences.AnswersDiffer")
-def test_phi3_sees_as_far_as_its_window_says_as_in_the_publishers_code(tmp_path):
+def test_phi3_has_the_window_of_the_publishers_code(tmp_path):
     path, reach = phi3(tmp_path, WINDOW), LAYERS * (WINDOW - 1)
     ids = [5 + i for i in range(reach + 2)]
     last = logits(path, ids)

@@ -113,7 +113,7 @@ def test_encoders_are_known():
 
 
 @pytest.mark.parametrize("name", ["tiny-bert", "tiny-modern-bert", "around-qwen2"])
-def test_a_file_that_does_not_say_so_sees_back_only(name, tmp_path):
+def test_without_a_key_attention_is_causal(name, tmp_path):
     """Like llama.cpp, the loader assumes causal attention: an embedding does not depend on later tokens."""
     (ids, expected), whole = record_of(name), parts(name)
     without(whole, KEY)
@@ -122,7 +122,7 @@ def test_a_file_that_does_not_say_so_sees_back_only(name, tmp_path):
     assert rms(head - expected[:20]) > SEEN
 
 
-def test_embedding_gemma_sees_both_sides_whatever_its_file_says(tmp_path):
+def test_embedding_gemma_always_attends_to_both_sides(tmp_path):
     (ids, expected), whole = record_of("tiny-gemma-embedding"), parts("tiny-gemma-embedding")
     whole.set(f"gemma-embedding.{KEY}", BOOL, True)
     assert rms(changed(tmp_path, whole, ids) - expected) < SAME
@@ -154,7 +154,7 @@ def test_windows_lie_around_a_query(tmp_path):
 
 
 @pytest.mark.parametrize(("activation", "same"), [("gelu", True), ("geglu", True), ("silu", False), ("reglu", False)])
-def test_modern_bert_gates_as_its_file_says(activation, same, tmp_path):
+def test_modern_bert_uses_the_activation_of_its_file(activation, same, tmp_path):
     (ids, expected), whole = record_of("tiny-modern-bert"), parts("tiny-modern-bert")
     whole.set("modern-bert.hidden_activation", STRING, activation.encode())
     assert (rms(changed(tmp_path, whole, ids) - expected) < SAME) == same

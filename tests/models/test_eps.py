@@ -115,7 +115,7 @@ def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_kernels_know_no_eps_but_those_that_the_model_says(name, tmp_path, monkeypatch):
+def test_kernels_have_only_the_eps_of_the_model(name, tmp_path, monkeypatch):
     """The shaders contain only the model's eps, so no lowering drops it or uses its own."""
     with with_odd_eps(name, tmp_path) as file:
         model = Changed(load_model(file), -1)

@@ -37,7 +37,7 @@ def test_families_with_biases_may_lack_them(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["qwen2moe", "qwen3moe"])
-def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
+def test_without_a_key_experts_are_as_wide_as_their_tensors(tmp_path, name):
     """In older files the width of the feed-forward is the total width of the experts of a row."""
     whole = parts(name)
     wanted = logits(tmp_path, whole)
@@ -131,7 +131,7 @@ def test_scales_of_granite_may_be_0_for_1(tmp_path):
     np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
 
 
-def test_window_layers_of_plamo3_have_a_base_where_the_file_says_none(tmp_path):
+def test_window_layers_of_plamo3_have_a_default_base(tmp_path):
     """These layers are not scaled."""
     whole = parts("plamo3")
     drop(whole, "rope.freq_base_swa")
@@ -176,7 +176,7 @@ def test_early_files_of_qwen3next_have_q_k_v_and_gate_in_one_tensor(tmp_path, op
 
 
 @pytest.mark.parametrize("name", ["granitehybrid", "jamba", "lfm2"])
-def test_hybrids_have_as_many_heads_of_keys_as_of_queries_where_the_file_does_not_say_it(tmp_path, name):
+def test_without_a_key_hybrids_have_as_many_heads_of_keys_as_of_queries(tmp_path, name):
     """Without the key, all layers attend. Repeated heads equal one head that several queries share."""
     whole = parts(name)
     counts = whole.row(f"{name}.attention.head_count_kv").value

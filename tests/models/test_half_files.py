@@ -51,7 +51,7 @@ def test_a_half_file_is_named_with_how_to_use_it(name, tmp_path):
     assert message.isprintable() and len(message.removeprefix(str(path))) < 160
 
 
-def test_info_shows_a_half_file_and_what_it_is(tmp_path):
+def test_info_describes_a_file_with_half_of_the_layers(tmp_path):
     path = written(tmp_path, HALVES["projector"][0])
     shown = CliRunner().invoke(cli, ["info", str(path), "--tensors"])
     assert shown.exit_code == 0 and "a projector of images" in shown.output and "v.blk.0.attn_q" in shown.output

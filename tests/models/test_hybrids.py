@@ -47,7 +47,7 @@ def ids_of(count: int, seed: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("arch", HYBRIDS)
-def test_all_sizes_of_prompts_say_what_they_say_token_by_token(arch):
+def test_prompts_of_all_sizes_give_the_same_logits_as_token_by_token(arch):
     model, weights = opened(arch)
     for count in (1, 7, 64):
         ids = ids_of(count, count)
@@ -57,7 +57,7 @@ def test_all_sizes_of_prompts_say_what_they_say_token_by_token(arch):
 
 
 @pytest.mark.parametrize("arch", HYBRIDS)
-def test_a_batch_of_unlike_lengths_says_what_each_says_alone(arch):
+def test_a_batch_of_different_lengths_gives_the_same_logits_as_alone(arch):
     """One of the sequences contains NaN, which must not affect the others."""
     model, weights = opened(arch)
     texts = [ids_of(count, count) for count in (1, 7, 30)]
@@ -161,7 +161,7 @@ def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_
         ("lfm2-1.2b", "ca", "shortconv.out_proj gemv_single_pass"),
     ],
 )
-def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_what_numpy_says(fast_device, name, layers, fused):
+def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_as_in_numpy(fast_device, name, layers, fused):
     """The step has a merged product and one with a convolution, among the usual kernels for rows of 1,024 numbers."""
     own_memory = fast_device.capabilities.max_workgroup_memory
     can = replace(fast_device.capabilities, software=False, max_workgroup_memory=48 << 10)

@@ -39,7 +39,7 @@ def test_options_of_rope_scaling_give_llama_cpps_logits(name):
         assert np.abs(logits - expected[case]).max() < 1e-2, case  # keys and values are float16 here
 
 
-def test_a_longer_context_scales_positions_by_itself_and_says_so():
+def test_a_longer_context_scales_positions_by_default_with_a_note():
     with pytest.warns(ContextExtended, match="longer than the 1,024 .* YaRN scales positions by 4"):
         llm = rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device="cpu", context=4096)
     with llm:

@@ -75,7 +75,7 @@ def test_llama4_sees_chunks_in_layers_that_turn_and_all_in_every_fourth():
     assert [how.temperature for how in hows] == [None, None, None, Temperature(0.1, 8192, shift=1)]
 
 
-def test_gemma4_shares_keys_as_its_file_says_and_may_hold_the_unused_ones(tmp_path):
+def test_gemma4_shares_keys_as_its_file_sets_and_may_have_unused_ones(tmp_path):
     whole = parts("gemma4")
     with GGUFFile.open(written(tmp_path, whole.built())) as file:
         model = load_model(file)
@@ -212,7 +212,7 @@ def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, 
     assert any(one.name == "route_into_experts" and one.fired for one in step.passes) == by_products
 
 
-def test_gemma3n_shares_keys_as_its_file_says(tmp_path):
+def test_gemma3n_shares_the_keys_that_its_file_lists(tmp_path):
     """The last layers use the keys of the last window layer, or of the last full layer. 20 layers have own keys."""
     whole = parts("gemma3n")
     with GGUFFile.open(written(tmp_path, whole.built())) as file:

@@ -115,7 +115,7 @@ def test_the_last_norm_of_qrwkv_may_have_a_bias(tmp_path, opening, rounding):
 
 
 @pytest.mark.parametrize("name", ["qwen35moe", "qwen3next", "nemotron_h_moe"])
-def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
+def test_without_a_key_experts_are_as_wide_as_their_tensors(tmp_path, name):
     """In these families `feed_forward_length` is the total width of all experts of a row."""
     whole = parts(name)
     wanted = logits(tmp_path, whole)
@@ -188,7 +188,7 @@ def test_attention_of_lfm2_may_have_a_window(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss", "llama4", "muse-glimmer", "cohere2", "exaone-moe"])
-def test_window_layers_turn_by_a_base_of_their_own_where_the_file_says_it(tmp_path, name):
+def test_window_layers_rotate_by_their_own_base_if_the_file_has_one(tmp_path, name):
     whole = parts(name)
     before = [p.how.rope for p in model_of(tmp_path, whole).attentions]
     give(whole, rope__freq_base_swa=777.0)
@@ -210,19 +210,19 @@ def test_yarn_of_gemma3_scales_full_layers_alone(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "cap"), [("gemma2", 30.0), ("gemma3", 0.0), ("gemma4", 30.0), ("muse-glimmer", 30.0)])
-def test_logits_are_capped_where_the_file_does_not_say_it(tmp_path, name, cap):
+def test_without_a_key_logits_are_capped(tmp_path, name, cap):
     whole = parts(name)
     drop(whole, "final_logit_softcapping")
     assert model_of(tmp_path, whole).ends.softcap == cap
 
 
-def test_a_window_of_gemma2_is_4096_where_the_file_does_not_say_it(tmp_path):
+def test_without_a_key_the_window_of_gemma2_is_4096(tmp_path):
     whole = parts("gemma2")
     drop(whole, "attention.sliding_window")
     assert [p.how.window for p in model_of(tmp_path, whole).attentions] == [4096, 0, 4096]
 
 
-def test_exaone4_of_64_layers_has_windows_where_the_file_does_not_say_it(tmp_path):
+def test_without_a_key_exaone4_of_64_layers_has_windows(tmp_path):
     whole = parts("exaone4")
     first = [one for one in whole.tensors if one.name.startswith(b"blk.0.")]
     for i in range(2, 64):
@@ -250,7 +250,7 @@ def test_granite_may_have_no_positions(tmp_path):
     assert None not in [p.how.rope for p in model_of(tmp_path, whole).attentions]
 
 
-def test_all_layers_of_llama4_turn_and_see_all_where_the_file_says_a_window_of_0(tmp_path):
+def test_with_a_window_of_0_all_layers_of_llama4_rotate_and_see_the_whole_context(tmp_path):
     """MobileLLM-R1 has such files, without experts. Norms of heads without weight equal those with weights of one."""
     whole = parts("maincoder")
     norms = [one for one in whole.tensors if one.name.endswith((b"attn_q_norm.weight", b"attn_k_norm.weight"))]

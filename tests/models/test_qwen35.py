@@ -28,7 +28,7 @@ def replaced(key: str, value: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [BOOL, U32])
-def test_a_list_of_recurrent_layers_says_the_same_as_the_interval(tmp_path, kind):
+def test_a_list_of_recurrent_layers_equals_the_interval(tmp_path, kind):
     record = np.load(OWN / "tiny-qwen35.npz")
     ids = record["tokens"].tolist()
     path = written(tmp_path, with_layers([True, True, True, False], kind))

@@ -138,7 +138,7 @@ def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
     assert rms(logits[answers["rows"]] - answers["exact_logits"]) < (RMS if where == "numpy" else RMS_GPU)
 
 
-def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
+def test_experts_in_several_shards_give_the_same_logits(fast_device, monkeypatch):
     """A binding holds only 5 of the 8 experts, so gate and up are separate, too."""
     path = golden(OWN)
     answers = recorded(path)

@@ -38,7 +38,7 @@ def test_a_stream_that_is_halved_every_few_layers_gives_the_same_logits(tmp_path
     assert np.sqrt(np.mean((got - record["exact_logits"]) ** 2)) < 2e-3  # small weights round when they are divided
 
 
-def test_a_file_that_says_it_is_rescaled_and_is_not_gives_others(tmp_path):
+def test_a_file_marked_as_rescaled_that_is_not_gives_other_logits(tmp_path):
     """This shows that the key has an effect."""
     record = np.load(OWN / "tiny-rwkv6.npz")
     data = FILE.read_bytes()

@@ -82,7 +82,7 @@ def test_the_reference_equals_llama_cpp_over_1000_tokens(name):
     assert rms(logits[answers["rows"]] - answers["exact_logits"]) < RMS
 
 
-def test_the_trained_model_says_what_its_authors_publish():
+def test_the_trained_model_gives_the_published_answer():
     path = golden(TRAINED)
     model, weights = opened(path)
     answers = recorded(path)

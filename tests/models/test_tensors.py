@@ -37,7 +37,7 @@ def test_a_tensor_that_the_model_does_not_know_is_refused_by_name(arch, name, tm
 
 
 @each("arch", MODELS)
-def test_more_layers_than_the_file_says_are_refused(arch, tmp_path):
+def test_more_layers_than_the_file_declares_are_refused(arch, tmp_path):
     parts = parts_of(arch)
     parts.set(f"{arch}.block_count", U32, 1)
     more = r"tensor '(?:enc\.)?blk\.1\..*' and \d+ more: unknown"

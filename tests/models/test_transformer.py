@@ -89,7 +89,7 @@ def test_a_layer_whose_values_are_of_another_format_takes_one_more(adapter):
             assert len(decode_layer(golden("qwen3-small-Q4_K_M.gguf"), device, position, layer=2)) <= most
 
 
-def test_what_fit_counts_is_what_is_allocated(adapter, tmp_path):
+def test_fit_counts_the_memory_that_is_allocated(adapter, tmp_path):
     with GGUFFile.open(write(tmp_path, "llama", tiny_tensors("llama"))) as file, Device(adapter) as device:
         told = fit(device, file, load_model(file), slots=3, context=500)
         runner = GpuRunner(device, file, load_model(file), slots=3, context=500)
@@ -125,7 +125,7 @@ def test_gate_and_up_of_two_formats_stay_apart(device, tmp_path):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_parameters_are_what_the_file_holds(tmp_path, arch):
+def test_the_number_of_parameters_is_that_of_the_file(tmp_path, arch):
     with GGUFFile.open(write(tmp_path, arch, tiny_tensors(arch))) as file:
         model = load_model(file)
         loaded, expected = host_weights(file, parameters_of(file, model)), float_weights(file, model)

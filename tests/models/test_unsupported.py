@@ -25,7 +25,7 @@ def test_no_architecture_is_both_supported_and_missing_something():
 
 
 @pytest.mark.parametrize("arch", MISSING)
-def test_the_refusal_says_what_is_missing_and_what_is_supported(arch, tmp_path):
+def test_the_refusal_names_missing_and_supported_features(arch, tmp_path):
     message = refused(arch, tmp_path)
     assert message.startswith(f"architecture '{arch}' is not supported: it needs {MISSING[arch][0]}")
     known = ", ".join(sorted(MODELS))

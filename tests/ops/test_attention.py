@@ -289,7 +289,7 @@ def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
-def test_rows_see_what_their_bounds_say(fast_device, kind):
+def test_rows_attend_within_their_bounds(fast_device, kind):
     """Blocks of a text extend over several pages and over rows of several workgroups; also single rows, and one whole
     text.
     """
@@ -374,7 +374,7 @@ def test_every_ratio_of_heads(device, sharing, size):
 
 
 @pytest.mark.parametrize("window", slow_unless((1, 65), (1, 64, 65, 300)))
-def test_a_window_hides_what_lies_before_it(device, window):
+def test_a_window_hides_earlier_positions(device, window):
     case = Case(heads=2, kv_heads=1, window=window)
     for step in (1, 150):
         assert_same(case, device, history(case, 600, step))
@@ -507,7 +507,7 @@ def test_thousands_of_positions(fast_device):
     assert_same(case, fast_device, [*history(case, 4000, 40), (case.batch([(2, 4000, 1)]), case.inputs(1))])
 
 
-def test_frequencies_of_yarn_keep_what_turns_fast():
+def test_frequencies_of_yarn_keep_fast_rotations():
     rope = ROPES["yarn"]
     plain = Rope("neox", 64, 1e6).frequencies()
     kept = np.array(rope.frequencies()) / plain

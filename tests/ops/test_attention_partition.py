@@ -67,7 +67,9 @@ HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4),
 
 
 @pytest.mark.parametrize(("sharing", "size", "shared", "lanes_per_key", "lanes", "prefetch_depth"), HEADS)
-def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, lanes_per_key, lanes, prefetch_depth):
+def test_a_lane_keeps_only_values_that_fit_registers(
+    fast_device, sharing, size, shared, lanes_per_key, lanes, prefetch_depth
+):
     can = replace(fast_device.capabilities, subgroup_width=32, max_workgroup_memory=48 << 10)
     how = Attention(8 * sharing, Rope("neox", size, 10000.0), size**-0.5)
     spread = decode_partition(Cache("kv", 8, size), how, 1, 64, gpu_tuning(can), can)

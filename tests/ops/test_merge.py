@@ -110,7 +110,7 @@ def test_what_wants_more_workgroup_memory_than_there_is_is_not_one(device, monke
 
 
 @pytest.mark.parametrize("name", ["rwkv7-bf16", "qwen3moe-small"])
-def test_a_model_of_mixed_formats_says_the_same_in_fewer_dispatches(fast_device, name):
+def test_a_model_of_mixed_formats_gives_the_same_logits_in_fewer_dispatches(fast_device, name):
     start = gpu_tuning(replace(fast_device.capabilities, software=False))
     said, counts = [], []
     for merged_rows in (0, 2):

@@ -88,7 +88,7 @@ def test_auto_tries_a_gpu_at_its_first_use_and_then_uses_it(opened, trial, tmp_p
     assert state_of_matrix_units(ADAPTER, tmp_path) == "in use"
 
 
-def test_auto_leaves_out_software_devices_portable_mode_and_what_the_user_switched_off(opened, trial, tmp_path):
+def test_auto_leaves_out_software_devices_portable_mode_and_disabled_features(opened, trial, tmp_path):
     software = replace(ADAPTER, kind="CPU")
     open_device(software, "auto", tmp_path)
     open_device(ADAPTER, "auto", tmp_path, portable=True)
@@ -254,7 +254,7 @@ TRIED_APART = ["_latents", "_state_space"]
 
 @pytest.mark.parametrize("spoil", [lost, rounded_too_far, not_a_number, None])
 @pytest.mark.parametrize("what", TRIED + TRIED_APART)
-def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, capsys, what, spoil):
+def test_a_trial_notices_wrong_results_of_a_driver(monkeypatch, capsys, what, spoil):
     expected = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
     computed = expected * np.float32(1 + 1e-4)
     if spoil:

@@ -103,7 +103,7 @@ def graphs(name: str) -> tuple[Graph, dict[str, str], int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_docstring_of_a_pass_shows_what_it_does(name):
+def test_the_docstring_of_a_pass_shows_its_rewrite(name):
     _, texts, fired = graphs(name)
     assert fired > 0
     assert texts["before"] != texts["after"]
@@ -111,7 +111,7 @@ def test_the_docstring_of_a_pass_shows_what_it_does(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_pass_fires_once_on_what_it_has_rewritten(name):
+def test_a_pass_does_not_rewrite_its_own_result(name):
     graph, texts, _ = graphs(name)
     recorder = traced(EXAMPLES[name])
     PASSES[NAMES.index(name)].run(graph, recorder.target)

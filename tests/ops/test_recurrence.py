@@ -136,7 +136,7 @@ def test_a_recurrence_stays_finite_and_near_the_reference_over_4096_tokens(fast_
     case.assert_same(fast_device, steps, rows=1024)
 
 
-def test_the_delta_rule_forgets_what_it_had_stored_for_a_key():
+def test_the_delta_rule_replaces_the_stored_value_of_a_key():
     """With β = 1 and no decay, S k equals v for any S k before."""
     size, rows = 16, 3
     k = np.tile(normal(1, size), (rows, 1))

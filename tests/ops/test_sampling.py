@@ -119,7 +119,7 @@ def test_every_setting_chooses_as_the_reference(device, vocabulary, joins):
     ],
     ids=str,
 )
-def test_what_stays_is_what_the_definitions_say(device, settings, stay):
+def test_the_kept_tokens_match_the_definitions_of_the_samplers(device, settings, stay):
     p = np.array([0.3, 0.04, 0.15, 0.1, 0.4, 0.01])
     logits = np.tile(np.log(p).astype(np.float32), (64, 1)) - 7
     drawn = Both(device, len(p), 64).check(logits, rows_of(64, **HOT, **settings))

@@ -62,7 +62,7 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def test_ssd_is_what_the_paper_says():
+def test_ssd_equals_the_formulas_of_the_paper():
     """Computed head by head and token by token, in float64."""
     heads, groups, size, columns = 4, 2, 8, 12
     case, inputs = ssd_case(heads, groups, size, columns), ssd_inputs(6, heads, groups, size, columns)
@@ -82,7 +82,7 @@ def test_ssd_is_what_the_paper_says():
         np.testing.assert_allclose(states["ssm"][0, h], s, 1e-4, 1e-4)
 
 
-def test_a_selective_scan_is_what_the_paper_says():
+def test_a_selective_scan_equals_the_formulas_of_the_paper():
     case, inputs = scan_case(), scan_inputs(6)
     states = {"ssm": np.full((1, CHANNELS, COLUMNS), np.nan, np.float32)}
     got = case.says(Reference(case.weights, states, batch_of([(0, 0, 6)])), named(case.weights), case.states, **inputs)

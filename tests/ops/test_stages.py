@@ -68,7 +68,7 @@ def product() -> Gemm:
     return Gemm.of(Product(x, weight, Value((4, 32))))
 
 
-def test_a_product_reads_and_writes_what_its_stages_do():
+def test_a_product_reads_and_writes_the_values_of_its_stages():
     residual, by = Value((4, 32)), Value((4, 32))
     plain = product()
     gemm = plain.plus(AddResidual(residual), Multiply(by))

@@ -77,14 +77,14 @@ def test_a_session_goes_to_the_same_replica_by_routers_that_never_met(monkeypatc
         assert len(chosen) == 1
 
 
-def test_a_new_router_learns_from_replicas_what_they_have(monkeypatch):
+def test_a_new_router_learns_the_prefixes_of_its_replicas(monkeypatch):
     has = tuple(talk("one").beginnings)
     for name in "abc":
         routing = Routing(monkeypatch, **{other: {"has": has if other == name else ()} for other in "abc"})
         assert {routing.choose(talk("one", "two"), goes=False)[0] for _ in range(20)} == {name}
 
 
-def test_what_it_sent_itself_is_newer_than_what_replicas_say(monkeypatch):
+def test_requests_routed_here_are_newer_than_reports_of_replicas(monkeypatch):
     routing = Routing(monkeypatch, a={}, b={})
     first = routing.choose(talk("one"))[0]
     other = {"a": "b", "b": "a"}[first]

@@ -96,7 +96,7 @@ print(*[name for name in sys.modules if name.split(".")[0] in ("ray", "pyarrow",
     assert found.stdout.strip() == ""
 
 
-def test_without_ray_a_line_says_what_to_install(tmp_path):
+def test_without_ray_a_line_names_the_package(tmp_path):
     lines = tmp_path / "in.jsonl"
     lines.write_text(json.dumps({"prompt": "a"}) + "\n")
     code = "import sys; sys.modules['ray'] = None; from rwkv_gpu.cli.main import main; main()"

@@ -31,7 +31,7 @@ def test_the_tables_of_fields_are_those_of_the_source():
 
 
 @pytest.mark.parametrize("path", BODIES)  # no tiny model has tokens for /infill
-def test_fields_do_what_the_tables_say(server, path):
+def test_fields_behave_as_the_tables_list_them(server, path):
     fields = KINDS[path]
     for name in fields.ignored:
         status, headers, _ = server.request("POST", path, {**BODIES[path], name: "a"})

@@ -23,7 +23,7 @@ def streamed(server: Served, body: dict) -> tuple[threading.Thread, list]:
     return thread, found
 
 
-def test_after_a_signal_streams_end_new_requests_are_refused_and_health_says_so():
+def test_after_a_signal_streams_end_new_requests_are_refused_and_health_reports_it():
     with serving(drain=PATIENCE) as server:
         with gate(server) as held:
             thread, found = streamed(server, {**ASK, "stream": True})

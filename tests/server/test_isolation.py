@@ -93,7 +93,7 @@ def test_an_admin_key_shares_with_no_other(model):
         assert cached(server, chat(TEXT), admin) > 100
 
 
-def test_keys_share_if_the_operator_says_so_and_without_keys_all_share(model):
+def test_keys_share_if_the_operator_allows_it_and_without_keys_all_share(model):
     with keyed(model, share_prefixes=True) as server:
         assert [cached(server, chat(TEXT), key) > 100 for key in (A, B)] == [False, True]
     with serving(model, load=load_chat) as server:

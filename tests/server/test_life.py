@@ -115,7 +115,7 @@ def test_a_client_that_leaves_while_it_waits_was_never_with_the_engine(server):
     until(lambda: idle(server))
 
 
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
+def test_a_full_queue_refuses_at_once_with_a_time_to_retry():
     with serving(max_queue=1) as server:
         with gate(server) as held:
             asked = [Asked(server, SHORT) for _ in range(4)]

@@ -203,7 +203,7 @@ def test_every_api_takes_the_name(path):
         assert server.post(path, body)["model"] == "c"
 
 
-def test_a_model_without_a_chat_template_says_so_and_has_props():
+def test_a_model_without_a_chat_template_is_reported_and_has_props():
     with serving(ServedModel("b", str(LLAMA))) as server:
         status, _, answer = server.request(
             "POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}

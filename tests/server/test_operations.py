@@ -19,7 +19,7 @@ KINDS = "prompt", "cached", "generated"
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
-def test_health_says_that_the_model_is_ready(server, path):
+def test_health_reports_that_the_model_is_ready(server, path):
     assert server.get(path) == {"status": "ok", "models": [{"id": "quiet", "state": "ready"}]}
 
 
@@ -57,7 +57,7 @@ def test_every_metric_of_the_documentation_is_there(server):
     assert len(names) > 15 and all(f"\nrwkv_gpu_{name}" in text for name in names)
 
 
-def test_metrics_count_what_was_done():
+def test_metrics_count_finished_requests_and_tokens():
     with serving() as server:
         path, ask = "/v1/chat/completions", {"messages": [{"role": "user", "content": "The sea"}], "max_tokens": 5}
         ask["temperature"] = 0  # an answer that ends at once has no first token

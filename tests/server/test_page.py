@@ -80,7 +80,7 @@ def test_the_page_is_open_where_the_api_has_a_key():
         assert served.request("GET", "/v1/models")[0] == 401
 
 
-def test_a_stream_tells_how_far_the_prompt_is_read(server):
+def test_a_stream_reports_progress_of_the_prompt(server):
     body = {"messages": [{"role": "user", "content": "word " * 150}], "max_tokens": 2, "return_progress": True}
     found = server.stream("/v1/chat/completions", body)
     told = [one["prompt_progress"] for one in found if isinstance(one, dict) and "prompt_progress" in one]

@@ -101,7 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedReplicas]
     assert not any(process.is_alive() for process in runner.supervisor.processes.values())
 
 
-def test_a_conversation_stays_with_its_replica_and_reuses_what_that_has_stored(server):
+def test_a_conversation_stays_with_its_replica_and_reuses_its_stored_prefix(server):
     server.wait_ready()
     for question in ("about the first thing", "about the second thing", "about the third thing"):
         messages = [question]
@@ -312,7 +312,7 @@ def test_a_replica_that_was_started_again_has_no_conversations():
     assert one.choose(asked(chat("a", "b")), set()).number == 0
 
 
-def test_no_client_says_for_the_router_where_it_comes_from():
+def test_a_client_cannot_forge_its_address():
     forged = [(FORWARDED, b"10.0.0.1"), (FORWARDED.upper(), b"10.0.0.2"), (ROUTER_KEY, b"guess"), (b"accept", b"*/*")]
     headers = router(0)._headers({"headers": forged, "client": ("192.0.2.7", 5), "http_version": "1.1"})
     assert sorted(headers) == sorted([(b"accept", b"*/*"), (FORWARDED, b"192.0.2.7"), (ROUTER_KEY, b"")])
@@ -382,7 +382,7 @@ def logged_client(port: int, log: Path) -> str:
     return str(re.search(r"client=(\S+)", lines[0])[1])  # type: ignore[index]
 
 
-def test_only_the_router_says_who_the_client_is():
+def test_only_the_router_sets_the_address_of_the_client():
     edge = Edge(None, Service(replace(CONFIG, router_key="secret"), Catalogue([], None)), None, frozenset())
 
     def client(*headers: tuple[bytes, bytes]) -> str:

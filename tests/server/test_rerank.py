@@ -67,7 +67,7 @@ def test_what_is_wrong_is_refused(ranking, change, param):
     assert status == 400 and (param is None or answer["error"]["param"] == param), answer
 
 
-def test_a_model_that_does_not_rank_says_so(ranking):
+def test_a_model_that_cannot_rank_is_refused(ranking):
     status, _, answer = ranking.request("POST", "/v1/rerank", {**BODY, "model": "tells"})
     assert status == 400 and "take a reranker" in answer["error"]["message"]
 

@@ -35,7 +35,7 @@ def test_a_hundred_thousand_mutants_are_refused():
     assert sealed.get([key]) == [b"the state of a conversation" * 4]
 
 
-def test_a_value_says_nothing_under_another_key_or_secret():
+def test_a_value_cannot_be_read_under_another_key_or_secret():
     plain = MemoryStore()
     sealed = SealedStore(plain, SECRET)
     mine, yours = sealed.key(b"mine"), sealed.key(b"yours")

@@ -177,7 +177,7 @@ def test_the_key_of_a_directory_is_made_once_and_is_its_owners(tmp_path):
         assert (tmp_path / "key").stat().st_mode & 0o077 == 0
 
 
-def test_a_store_that_is_down_says_so(tmp_path):
+def test_an_unreachable_store_is_reported(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreDown):
         DirectoryStore(tmp_path / "file")

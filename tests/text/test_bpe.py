@@ -105,7 +105,7 @@ def test_merges_go_by_rank():
     ]
 
 
-def test_a_word_that_is_a_token_needs_no_merges_where_the_row_says_so():
+def test_a_word_that_is_a_token_needs_no_merges_for_some_tokenizers():
     assert pieces(TOKENIZERS["llama-bpe"], "a zzz") == ["a", " zzz"]
     assert pieces(TOKENIZERS["qwen2"], "a zzz") == ["a", " ", "z", "z", "z"]
 
@@ -127,7 +127,7 @@ def test_a_word_that_is_a_token_needs_no_merges_where_the_row_says_so():
         ("bailingmoe", "x\r\n\ny", ["x", "\r\n\n", "y"]),
     ],
 )
-def test_words_are_cut_as_the_pattern_says(pre, text, words):
+def test_words_are_split_by_the_pattern(pre, text, words):
     assert [word for word, _ in split_words(PRE[pre]).pre_tokenize_str(text)] == words
 
 
@@ -181,7 +181,7 @@ def test_control_tokens_are_hidden_and_user_defined_ones_shown():
     assert tokenizer.decode(ids, special=True) == "<think>the<|im_end|>"
 
 
-def test_bos_is_added_by_default_where_the_row_says_so():
+def test_bos_is_added_by_default_for_some_tokenizers():
     assert TOKENIZERS["llama-bpe"].encode("the", special=True)[0] == TOKENIZERS["llama-bpe"].bos
     assert TOKENIZERS["qwen2"].encode("the", special=True) == TOKENIZERS["qwen2"].encode("the")
     assert not BpeTokenizer(bpe("llama-bpe", add_bos_token=False)).add_bos

@@ -30,7 +30,7 @@ SHUT = {**POINT, "additionalProperties": False}
         (True, True),
     ],
 )
-def test_only_objects_that_say_nothing_of_other_keys_are_closed(schema, expected):
+def test_only_objects_without_additional_properties_are_closed(schema, expected):
     before = json.dumps(schema)
     assert closed(schema) == expected
     assert json.dumps(schema) == before

@@ -188,7 +188,7 @@ def test_an_end_that_is_text_ends_a_complete_answer_alone():
     assert grammar.done
 
 
-def test_no_mask_allows_what_the_grammar_then_refuses(speaker):
+def test_no_mask_allows_a_token_that_the_grammar_refuses(speaker):
     rng = np.random.default_rng(0)
     spaced = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
     piece = speaker.tokenizer.piece

@@ -120,7 +120,7 @@ def test_a_budget_that_no_answer_fits_in_is_no_error(writer):
     assert used == 5 and text.startswith(b"{")
 
 
-def test_json_is_compact_unless_the_schema_says_otherwise(writer):
+def test_json_is_compact_unless_the_schema_sets_white_space(writer):
     schema = closed_object(a={"type": "array", "items": {"type": "integer"}, "minItems": 2}, b={"type": "null"})
     for seed in range(5):
         text, _ = writer.write(schema, 200, seed)
@@ -131,7 +131,7 @@ def test_json_is_compact_unless_the_schema_says_otherwise(writer):
 
 
 @given(st.lists(st.text('a"\\\n/é', max_size=6), max_size=3), st.integers(1, 4))
-def test_text_is_inside_a_string_and_behind_a_backslash_where_json_says_so(strings, size):
+def test_text_is_inside_a_string_and_after_a_backslash_as_in_json(strings, size):
     """Fed in pieces of any size. json writes no backslash outside of strings, so an odd run of them escapes."""
     data = json.dumps(strings).encode()
     text, inside = Text(), False

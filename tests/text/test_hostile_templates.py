@@ -158,7 +158,7 @@ def test_json_with_lines_and_escapes_is_foreseen():
         assert size <= growth.dumped(budget, value, **options) <= 20 * size
 
 
-def test_a_value_weighs_what_its_entries_weigh_each_time():
+def test_the_size_of_a_value_is_the_sum_of_its_entries():
     budget = Budget(Limits())
     one = ["a" * 1000]
     assert budget.weigh([one, one])[0] > 2 * budget.weigh(one)[0]

@@ -35,7 +35,7 @@ def plain(stops, text):
 
 
 @given(STOPS, TEXTS, cuts())
-def test_any_pieces_give_what_the_whole_gives(stops, text, places):
+def test_a_text_in_any_pieces_gives_the_same_result(stops, text, places):
     assert run(stops, cut(text, places)) == plain(stops, text)
 
 

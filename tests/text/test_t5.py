@@ -60,7 +60,7 @@ def test_texts_are_normalised(text, form):
     assert TOKENIZER.encode(text) == TOKENIZER.encode(form)
 
 
-def test_spaces_are_as_the_file_says():
+def test_spaces_are_handled_as_the_file_sets():
     kept = t5(remove_extra_whitespaces=False)
     assert "".join(shown("  a  b ", kept)) == SPACE * 3 + "a" + SPACE * 2 + "b" + SPACE
     assert "".join(shown("  a  b ", t5(remove_extra_whitespaces=False, add_space_prefix=False))) == "▁▁a▁▁b▁"

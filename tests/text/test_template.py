@@ -245,7 +245,7 @@ def test_a_prompt_begins_with_the_same_prompt_less_its_generation_part(name):
         ("granite", "<|end_of_text|>\n"),
     ],
 )
-def test_the_end_of_a_turn_is_what_follows_an_answer(name, end):
+def test_the_end_of_a_turn_is_the_token_after_an_answer(name, end):
     assert ChatTemplate(name, eos="</s>").end_of_turn() == end
 
 

@@ -28,7 +28,7 @@ def run(pieces, prompt="", **options):
 
 
 @given(TEXTS, cuts(), st.booleans())
-def test_any_pieces_give_what_the_whole_gives(text, places, inside):
+def test_a_text_in_any_pieces_gives_the_same_result(text, places, inside):
     prompt = PROMPTS[inside]
     assert run(cut(text, places), prompt) == run([text], prompt)
 
@@ -140,7 +140,7 @@ def channels(pieces, prompt=MADE):
 
 
 @given(st.lists(HARMONY_WORDS, max_size=12).map("".join), cuts())
-def test_any_pieces_of_channels_give_what_the_whole_gives(text, places):
+def test_channels_in_any_pieces_give_the_same_result(text, places):
     assert channels(cut(text, places)) == channels([text])
 
 

@@ -218,7 +218,7 @@ def test_values_get_the_types_of_their_schema():
     assert json.loads(call.arguments) == {"city": "10", "days": 2}
 
 
-def test_a_template_says_its_form():
+def test_a_template_reveals_its_format_of_tool_calls():
     for mark, form in FORMS:
         assert form_of(f"{{% if tools %}}{mark}{{% endif %}}") is form
     assert form_of("plain") is GENERIC

@@ -79,7 +79,7 @@ def test_no_projector_is_fetched_where_none_is_wanted(run, server, tmp_path):
     assert "mmproj-model-F16.gguf" in names(tmp_path / "models" / "owner" / "name")
 
 
-def test_info_shows_the_projector_of_a_model_and_what_a_projector_is(run, tmp_path):
+def test_info_shows_the_projector_of_a_model_and_describes_a_projector(run, tmp_path):
     assert run("pull", "owner/name:Q4_K_M").exit_code == 0
     path = tmp_path / "models" / "owner" / "name" / "mmproj-model-F16.gguf"
     data = json.loads(run("info", "name:Q4_K_M", "--json").stdout)

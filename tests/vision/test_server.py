@@ -65,7 +65,7 @@ def test_forms_of_all_apis_give_one_answer(server):
     assert status == 400 and "leaves out" in reply["error"]
 
 
-def test_models_and_props_say_that_it_sees(server):
+def test_models_and_props_report_vision(server):
     assert server.get("/props")["modalities"]["vision"] is True
     assert "image" in server.get("/v1/models")["data"][0]["architecture"]["input_modalities"]
     assert "vision" in server.post("/api/show", {"model": "eyes"})["capabilities"]

@@ -1,11 +1,11 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode: a workgroup for row t, SHARED heads h of one KV head, a run of the context
 //
-// LANES_PER_KEY lanes share a key, so that they read it side by side. Groups of them take PREFETCH keys each at a time and keep a running
-// softmax of their own: none waits for another, and the next keys are loaded meanwhile. They meet once, at the end. The
-// row's own key and value are not read back from their page: the first group of the last run starts from them.
+// LANES_PER_KEY neighbouring lanes form a group, which reads a key together. A group loads PREFETCH keys at a time, and keeps a
+// running softmax. Groups do not wait for each other: a group loads its next keys while it computes. One merge at the end joins
+// their results. The key and value of the row itself are not read back: the first group of the last run starts with them.
 //
-// A group has SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle for each number sums the scores of
-// key s in the lanes of side s, and each side does the exponentials of its own keys alone.
+// The lanes of a group are divided into SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle for each
+// number sums the scores of key s in the lanes of side s. Each exponential is computed by one side only.
 // needs attention/heads: value_at; attention/partition: cut_of, runs_of; attention/turns: turn_of
 // needs head norm: norm_start, root_of, weight_after, weight_before; lib/step: apart; logit: logits_of
 // needs pack: Each, Pack, heads_of, numbers_from, outer, scaled, shuffled, store_sums; query scale: query_scale

@@ -95,7 +95,7 @@ fn bounds_of(row: u32, draw: Draw, whole: Whole, lane: u32) -> vec2u {
     return vec2u(select(safe, max(safe, order(most - GUESS)), by_share), safe);
 }
 
-// The k-th of the greatest of each block: at least k tokens are of that order.
+// Finds the k-th greatest of the blocks' maxima. At least k tokens are as likely as that one.
 fn rank_maxima(k: u32, lane: u32) {
     for (var n = 0u; n < TURNS; n++) {
         maxima[min(n * WG + lane, BLOCKS - 1u)] = found[n].whole.most.x;

@@ -1,7 +1,7 @@
 """An answer for its reader: events to iterate over, in plain Python or asyncio, and the result."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
@@ -128,6 +128,16 @@ class Generation(Reading):
             if event is not None:
                 return event
         raise StopIteration
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Yields the events in asyncio; a thread waits for them. `AsyncGeneration` needs no thread."""
+        import asyncio
+
+        try:
+            while (event := await asyncio.to_thread(next, self, None)) is not None:
+                yield event
+        finally:
+            self.close()
 
     def wait(self) -> Completion:
         """Reads to the end."""

@@ -99,12 +99,19 @@ def test_a_pydantic_class_is_the_schema_and_the_type_of_the_result(llm, tmp_path
 
 
 def test_a_model_works_in_async_with_and_answers_in_async_for():
-    async def said() -> str:
+    async def answers() -> list[str]:
         async with rwkv_gpu.LLM(device="cpu") as llm:
-            return "".join([event.text async for event in llm.astream("The sea", max_tokens=5)])
+            streams = llm.astream("The sea", max_tokens=5), llm.stream("The sea", max_tokens=5)
+            found = ["".join([event.text async for event in stream]) for stream in streams]
+            async for _ in (long := llm.stream("The sea", max_tokens=1000, ignore_eos=True)):
+                break
+            await asyncio.sleep(0)  # the loop closes what was left
+            long.close()
+            assert long.completion.finish_reason == "abort"
+            return found
 
     with rwkv_gpu.load(device="cpu") as llm:
-        assert asyncio.run(said()) == llm.generate("The sea", max_tokens=5).text
+        assert asyncio.run(answers()) == [llm.generate("The sea", max_tokens=5).text] * 2
 
 
 def test_the_answer_to_a_prompt_of_the_chat_template_ends_with_the_turn(llm):

@@ -37,11 +37,22 @@ from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, cached_experts
 from .plan_sizes import bucket, common_steps, outputs_for
-from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
+from .runner import (
+    NOTHING,
+    Arrays,
+    DraftOutput,
+    Logits,
+    Output,
+    PartRunner,
+    PendingRows,
+    ReadyPart,
+    Share,
+    StateArrays,
+    unadapted,
+)
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
-DRAFTED: dict[Output, Choosing] = {"draft plain": "plain", "draft any": "any"}  # what the head samples
 Brings = tuple[tuple[str, int], ...]  # names and widths of the further rows that a step brings
 # Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output, further rows,
 # and whether rows see all of their segment.
@@ -145,8 +156,8 @@ class GpuRunner(PartRunner):
         group, step = self.queue.add(plan, counts, inputs, outputs, at_once=sampling.logits or not single)
         return GpuPendingStep(group, step, picked, sampling.logits)
 
-    def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
-        plan = self.plan_for(batch, "draft any" if sampling.how == "any" else "draft plain")
+    def draft(self, batch: Batch, sampling: SamplingInputs, number: int = 0) -> PendingStep:
+        plan = self.plan_for(batch, DraftOutput("any" if sampling.how == "any" else "plain", self._link(number)))
         inputs, picked = {**self._inputs(batch), "draws": sampling.draws}, len(batch.outputs)
         outputs = [("chosen", picked)] + [("logits", picked)] * sampling.logits
         group, step = self.queue.add(plan, (batch.rows, len(batch.segments), picked), inputs, outputs)
@@ -191,7 +202,7 @@ class GpuRunner(PartRunner):
         plan.run(batch.rows, inputs, *counts, self.queue.layers_per_submit, stamps)
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
-        return plan.read(what, len(batch.outputs))
+        return plan.read(str(what), len(batch.outputs))
 
     def features(self, batch: Batch) -> Arrays:
         """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
@@ -224,7 +235,7 @@ class GpuRunner(PartRunner):
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:
             outputs = outputs_for(rows, outputs, self.slots)
-        elif what in DRAFTED:
+        elif isinstance(what, DraftOutput):
             outputs = rows
         # Whether batches with one row per sequence use a different plan.
         single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
@@ -242,10 +253,12 @@ class GpuRunner(PartRunner):
         answers: tuple[Output, ...] = ("any", "plain")
         prompts: tuple[Output, ...] = ("any",)
         grammars: tuple[Output, ...] = ("masked",)
-        drafts: tuple[Output, ...] = tuple(DRAFTED) if self._drafts else ()
-        if self.head is not None and self.head.mask is not None:  # it drafts in steps of several rows
-            yield from self._warm_up_blocks(drafts)
-            drafts = ()
+        head, drafts = self.head, list[Output]()
+        if head is not None and self._drafts:
+            drafts += [DraftOutput(how, link) for how in ("plain", "any") for link in range(head.links)]
+            if head.mask is not None:  # it drafts in steps of several rows
+                yield from self._warm_up_blocks(drafts)
+                drafts.clear()
         if self._part is not None and not self._part.last:
             answers, prompts, grammars = ("crossing",), ("crossing",), ()
         for with_prompt, single in ((prompts, answers), (grammars, grammars)):
@@ -309,18 +322,19 @@ class GpuRunner(PartRunner):
             caches=self._caches.placed(pages),
             single=single,
             shared_pages=shared_pages,
-            sampler_state=self.sampler_state if what in SAMPLED or what in DRAFTED else None,
+            sampler_state=self.sampler_state if what in SAMPLED or isinstance(what, DraftOutput) else None,
             slots=self._slots,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank)) if self._factors else None
         adapted = partial(AdaptedOps, factors=self._factors, scales=scales) if self._factors else unadapted
-        function = "draft" if what in DRAFTED else what if what in ("hidden", "features") else "forward"
+        function = what if what in ("hidden", "features") else "forward"
         if self._part is None:
             for name, width in brings:
                 recorder.input(name, np.float32, (rows, width))
             g = with_media(adapted(recorder), dict(brings), whole=whole)
-            logits = getattr(self.model, function)(g, ids)
+            link = [what.link] if isinstance(what, DraftOutput) else []
+            logits = getattr(self.model, "draft" if link else function)(g, ids, *link)
         else:
             arrived = {one.name: recorder.input(one.name, one.dtype, (rows, *one.shape)) for one in self._part.arrives}
             logits, leaving = self._part.run(recorder, function, ids, arrived, adapted)
@@ -330,7 +344,7 @@ class GpuRunner(PartRunner):
             return recorder.finish(logits)
         if what in ("logits", "hidden", "crossing"):
             return recorder.finish({what: logits})
-        chosen = recorder.sample(logits, how=DRAFTED.get(what) or cast(Choosing, what))
+        chosen = recorder.sample(logits, how=what.how if isinstance(what, DraftOutput) else cast(Choosing, what))
         return recorder.finish(
             {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )

@@ -79,9 +79,9 @@ class HostRunner(PartRunner):
         chosen = SampledRow.rows(words.tobytes(), len(words))
         return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
 
-    def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+    def draft(self, batch: Batch, sampling: SamplingInputs, number: int = 0) -> PendingStep:
         reference = self._reference(batch, Drawing(self.sampler_state, sampling.rows))
-        logits, _ = self._compute(reference, "draft", NOTHING)
+        logits, _ = self._compute(reference, "draft", NOTHING, self._link(number))
         words = reference.sample(logits, how=sampling.how)
         return CompletedStep(StepResult(SampledRow.rows(words.tobytes(), len(words)), logits))
 
@@ -104,7 +104,7 @@ class HostRunner(PartRunner):
         found: Arrays = rows
         return found
 
-    def _compute(self, reference: Reference, function: str, arrived: Arrays) -> tuple[Logits, Arrays]:
+    def _compute(self, reference: Reference, function: str, arrived: Arrays, *more: int) -> tuple[Logits, Arrays]:
         """Runs a function of the model; returns its result, and the values that leave this part."""
         batch, adapted = reference.batch, unadapted
         if self._factors:
@@ -115,7 +115,7 @@ class HostRunner(PartRunner):
         with computing(), self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:
                 return self._part.run(reference, function, batch.ids, arrived, adapted)
-            return getattr(self.model, function)(g, batch.ids), {}
+            return getattr(self.model, function)(g, batch.ids, *more), {}
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
         states, caches = self._states | self._slot_rows, self._caches.arrays

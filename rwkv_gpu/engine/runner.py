@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,17 @@ from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs
 
 Logits = npt.NDArray[np.float32]
-Drafting = Literal["draft plain", "draft any"]  # tokens that the model's head drafts
+
+
+class DraftOutput(NamedTuple):
+    """Tokens that the model's head drafts."""
+
+    how: Choosing
+    link: int  # number of the head's block
+
+
 # Output of a plan: logits, the input of the output matrix, values for other parts, rows of images, or sampled tokens.
-Output = Literal["logits", "hidden", "crossing", "features"] | Choosing | Drafting
+Output = Literal["logits", "hidden", "crossing", "features"] | Choosing | DraftOutput
 StateArrays = Mapping[str, npt.NDArray[Any]]
 Arrays = dict[str, npt.NDArray[Any]]
 NOTHING: Arrays = {}
@@ -68,9 +76,14 @@ class Runner(ABC):
         """The head of the model that drafts, if it is in use."""
         return self.model.head if isinstance(self.model, Predicting) else None
 
-    def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
-        """Submits a step of the head over one token of each sequence; it samples the tokens after these."""
+    def draft(self, batch: Batch, sampling: SamplingInputs, number: int = 0) -> PendingStep:
+        """Submits step `number` of a draft of the head over one token of each sequence; samples those after them."""
         raise NotImplementedError("the model has no head in use")
+
+    def _link(self, number: int) -> int:
+        """The block of the head that drafts token `number`; the last drafts those after its own, too."""
+        assert self.head is not None, "it drafts"
+        return min(number, self.head.links - 1)
 
     def draft_place(self, slot: int, number: int) -> int:
         """Returns the place where a drafted token of a slot is sampled, and the id by which later rows refer to it."""

@@ -24,7 +24,7 @@ from ..gpu.device import Device
 from ..models import dflash, eagle3, gemma4_assistant
 from ..models.half_files import DRAFT_HEADS, drafts_by_head, refuse_half
 from ..models.head_files import join_head, join_mtp
-from ..models.heads import HEAD_DRAFT, DraftHead, Head, predicting
+from ..models.heads import DraftHead, Head, predicting
 from ..models.layered import Layered
 from ..models.registry import Model, load_next_token_model
 from ..ops.batch import MOST_KEPT
@@ -60,8 +60,8 @@ class DraftOptions:
         most = 0
         if self.lookup or self.path is not None:
             most = self.tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
-        elif self.head(model) is not None:
-            most = self.tokens or HEAD_DRAFT
+        elif (head := self.head(model)) is not None:
+            most = self.tokens or head.most
         if most > MOST_KEPT and model.states:
             raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
         return most

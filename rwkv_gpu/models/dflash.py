@@ -45,6 +45,7 @@ class DFlash:
     mask: int  # the token that stands for those to draft
     most: int  # tokens of a draft
     rows = brings = None
+    links = 1
 
     @property
     def caches(self) -> Sequence[Cache]:
@@ -63,7 +64,7 @@ class DFlash:
                 write_keys(g, replace(attention, norm=None), y)
         return streams[-1]
 
-    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+    def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:  # noqa: ARG002  it has one
         """The logits of the masked tokens, [R, V]"""
         with g.layer(self.index):
             x = g.embed(self.embedding, ids, scale=self.embedding_scale)

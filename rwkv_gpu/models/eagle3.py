@@ -47,6 +47,7 @@ class Eagle3:
     known: Columns | None  # these tokens in the vocabulary of the model; None if it knows all
     rows: SlotRows  # [ROWS, D]
     mask = brings = None
+    links = 1
     most = HEAD_DRAFT
 
     @property
@@ -66,7 +67,7 @@ class Eagle3:
             write_keys(g, self.attention, self._joined(g, ids, before)[0])
         return streams[-1]
 
-    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+    def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:  # noqa: ARG002  it has one
         """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
         with g.layer(self.index):
             x, residual = self._joined(g, ids, g.row_before(self.rows))

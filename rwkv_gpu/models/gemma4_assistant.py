@@ -64,6 +64,7 @@ class Assistant:
     embedding_scale: float
     rows: SlotRows  # [ROWS, D of the model]
     mask = None
+    links = 1
     most = HEAD_DRAFT
     caches: Sequence[Cache] = ()
 
@@ -78,7 +79,7 @@ class Assistant:
         """The rows that a drafting step brings, for tokens at these positions."""
         return {one.name: one.angles(positions) for one in {layer.turning for layer in self.layers}}
 
-    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+    def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:  # noqa: ARG002  it has one
         """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
         with g.layer(self.index):
             token = g.embed(self.embedding, ids, scale=self.embedding_scale)

@@ -3,6 +3,8 @@
 h = rows of the model, normed as its output matrix reads them, or as they are
 x[p] = W [norm(embedding of token p) | norm(h[p - 1])]
 y = block(x); logits = W_out norm(y), of the token p + 1; y takes the place of h[p] for the token after that
+
+A file may have several such blocks. The first drafts the first token, the second the one after it, and so on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +66,10 @@ class DraftHead(Protocol):
         """Tokens of a draft by default; at most as many if a step drafts all."""
 
     @property
+    def links(self) -> int:
+        """The number of its blocks, each of which drafts one token; 1 if the same drafts all."""
+
+    @property
     def brings(self) -> Brings | None:
         """The rows that a drafting step brings, if all tokens of a draft are at the position of the first.
 
@@ -73,15 +79,18 @@ class DraftHead(Protocol):
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model; the head reads their rows."""
 
-    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of drafted tokens: those after the given ones, one of each sequence, or of masks. [R, V]"""
+    def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:
+        """The logits of drafted tokens: those after the given ones, one of each sequence, or of masks. [R, V]
+
+        `link` is the number of the block that drafts.
+        """
 
 
 @dataclass(frozen=True)
 class Head:
     """A block that predicts the token after the next, and with its own rows the ones after that."""
 
-    weights: tuple[Weight, ...]  # all that the model does not have
+    weights: tuple[Weight, ...]  # all that the model does not have, also of the heads after it
     embedding: Weight  # [V, D]
     norms: tuple[Rms, Rms]  # of an embedded token, and of a row of the model
     joining: Weight  # [D, 2 · D]
@@ -91,29 +100,52 @@ class Head:
     output: Weight  # [V, D]
     row_norm: AnyNorm | None  # of the rows of the model that it reads
     rows: SlotRows  # [ROWS, D]
+    after: tuple["Head", ...] = ()  # these draft the tokens after its own, one each
     mask = brings = None
-    most = HEAD_DRAFT
+
+    @property
+    def links(self) -> int:
+        return 1 + len(self.after)
+
+    @property
+    def most(self) -> int:
+        """Maximum tokens of a draft by default."""
+        return len(self.after) + 1 if self.after else HEAD_DRAFT
 
     @property
     def caches(self) -> Sequence[Cache]:
-        """Its KV caches."""
-        return self.block.caches
+        """Its KV caches, and those of the heads after it."""
+        return [cache for head in (self, *self.after) for cache in head.block.caches]
 
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model. The head stores its keys and values of the rows after them, and the last rows."""
         x = model.layers(g, x, ids)
         with g.layer(self.index):
             before = g.shift_rows(normed(g, x, self.row_norm), self.rows)
-            self.block.write(g, self._joined(g, ids, before))
+        for head in (self, *self.after):
+            head.write(g, ids, before)
         return x
 
-    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
-        with g.layer(self.index):
-            y = self.block(g, self._joined(g, ids, g.row_before(self.rows)))
-            answer = normed(g, y, self.norm)
+    def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:
+        """The logits of the tokens after the given ones, one of each sequence, [R, V]
+
+        Heads after the one that drafts store the keys and values of this token, too.
+        """
+        head, *after = (self, *self.after)[link:]
+        with g.layer(head.index):
+            before = g.row_before(self.rows)
+            y = head.block(g, head._joined(g, ids, before))
+            answer = normed(g, y, head.norm)
+        for other in after:
+            other.write(g, ids, before)
+        with g.layer(head.index):
             g.keep_rows(y if self.row_norm is None else answer, self.rows)
-        return g.linear(g.pick(answer), self.output)
+        return g.linear(g.pick(answer), head.output)
+
+    def write(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> None:
+        """Stores the keys and values of these tokens."""
+        with g.layer(self.index):
+            self.block.write(g, self._joined(g, ids, before))
 
     def _joined(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> Tensor:
         of_token, of_row = self.norms
@@ -121,15 +153,19 @@ class Head:
         return g.linear(g.concat(token, g.rms_norm(before, of_row.weight, of_row.eps)), self.joining)
 
 
-def read_head(file: GGUFFile, index: int, count: int, take: Callable[[], Head]) -> FileHead | None:
-    """Reads the head in block `index` of a file that has `count`; a model with a bad one works without it.
+def read_head(file: GGUFFile, index: int, count: int, take: Callable[[int], Head]) -> FileHead | None:
+    """Reads the heads from block `index` on of a file that has `count`; a model with a bad one works without them.
 
-    Files may say that there are heads, and leave their tensors to another file.
+    Files may say that there are heads, and leave their tensors to another file, or those of some.
     """
-    if not count or not any(name.startswith(f"blk.{index}.") for name in file.tensors):
+    blocks = range(index, index + count)
+    there = [block for block in blocks if any(name.startswith(f"blk.{block}.") for name in file.tensors)]
+    if not there or there[0] != index:
         return None
     try:
-        return FileHead(count, take())
+        first, *after = map(take, there)
+        weights = dict.fromkeys(weight for head in (first, *after) for weight in head.weights)
+        return FileHead(count, replace(first, weights=tuple(weights), after=tuple(after)))
     except (BadFile, UnsupportedModel) as error:
         return FileHead(count, fault=str(error))
 
@@ -189,9 +225,9 @@ class Predicting(Layered):
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         return self.head.through(self.model, g, x, ids)
 
-    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+    def draft(self, g: Ops[Tensor], ids: Tensor, link: int = 0) -> Tensor:
         """The head's logits of the tokens after the given ones, [R, V]"""
-        return self.head.draft(g, ids)
+        return self.head.draft(g, ids, link)
 
     @property
     def caches(self) -> list[Cache]:

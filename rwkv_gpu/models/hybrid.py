@@ -407,16 +407,16 @@ class HybridFile:
         return kind(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found)
 
     def _head(self, ends: Ends, take: TakeLayer | None, norm_eps: float | None) -> FileHead | None:
-        """The head of the file, which has the tensors of a layer as `take` reads it."""
+        """The heads of the file, which have the tensors of a layer as `take` reads it."""
         if take is None:
             return None
-        index, source = self.sizes.layers, copy.copy(self)
-        source.tensors = Tensors(self.file)
 
-        def head() -> Head:
+        def head(index: int) -> Head:
+            source = copy.copy(self)
+            source.tensors = Tensors(self.file)
             attention, *others = take(source, index)
             block = BlocksOfHead(cast(WritesKeys, attention), tuple(others), self.sizes.eps)
             eps = self.sizes.eps
             return take_head(source.tensors, index, ends, eps, block, normed_rows=True, layer_norm_eps=norm_eps)
 
-        return read_head(self.file, index, self.heads_after, head)
+        return read_head(self.file, self.sizes.layers, self.heads_after, head)

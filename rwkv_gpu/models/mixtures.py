@@ -150,12 +150,13 @@ class AttendingHead:
 
 
 def find_head(file: GGUFFile, arch: str, ends: Ends, forms: Callable[[DenseFile], Forms]) -> FileHead | None:
-    """The head of a file whose layers have these forms; None if there is none, or the form does not support one."""
+    """The heads of a file whose layers have these forms; None if there are none, or the form does not support them."""
+    count = heads_after(file, arch)
+    layers = file.int(f"{arch}.block_count") - count
 
-    def take() -> Head:
-        source = DenseFile(file, arch, heads=1)
+    def take(index: int) -> Head:
+        source = DenseFile(file, arch, heads=index - layers + 1)
         form, experts = forms(source)
-        index = source.hyper.layers - 1
         windows = form.windows or [source.hyper.window] * source.hyper.layers
         ropes = form.ropes or source.ropes(source.rope(form.pairing), windows)
         attention = source.attention(form, index, ropes[index], windows[index])
@@ -163,8 +164,7 @@ def find_head(file: GGUFFile, arch: str, ends: Ends, forms: Callable[[DenseFile]
         normed_rows = form.heads_read == "normed"
         return take_head(source.tensors, index, ends, source.hyper.eps, block, normed_rows=normed_rows)
 
-    count = heads_after(file, arch)
-    return read_head(file, file.int(f"{arch}.block_count") - count, count, take)
+    return read_head(file, layers, count, take)
 
 
 def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int) -> Experts:

@@ -62,7 +62,8 @@ def drafted(runner: Runner, start: int, token: int, number: int = 0) -> np.ndarr
     row["flags"], row["slot"] = Flag.GREEDY, runner.draft_place(1, number)
     batch = runner.prepare(Batch.of([(1, start, [token])]))
     segments = [segment._replace(state=None, kept=()) for segment in batch.segments]
-    result = runner.draft(Batch(batch.ids, tuple(segments), (0,)), SamplingInputs.of(row)._replace(logits=True)).wait()
+    how = SamplingInputs.of(row)._replace(logits=True)
+    result = runner.draft(Batch(batch.ids, tuple(segments), (0,)), how, number).wait()
     assert result.rows[0].token == result.logits[0].argmax()
     return result.logits[0]
 

@@ -47,7 +47,7 @@ HEADED = {
     "bailingmoe2": Headed("tiny-bailingmoe2", added={"layer_output_norm": "output_norm"}),
     "glm4moe": Headed("tiny-glm4moe", own_output=True),
     "hy_v3": Headed("tiny-hy_v3"),
-    "mimo2": Headed("tiny-mimo2", lacks=(*FEED, "exp_probs"), added={name: f"blk.0.{name}" for name in FEED}),
+    "mimo2": Headed("tiny-mimo2", heads=3, lacks=(*FEED, "exp_probs"), added={name: f"blk.0.{name}" for name in FEED}),
     "nemotron_h_moe": Headed(
         "tiny-nemotron_h_moe",
         added={

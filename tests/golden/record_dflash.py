@@ -50,14 +50,12 @@ def record(name: str, folder: Path) -> None:
     drafter = head.context(0, target)
     head.lib.llama_set_causal_attn.argtypes = [AT, c.c_bool]
     head.lib.llama_set_causal_attn(drafter, how.causal)
-    head.lib.llama_get_memory.restype, head.lib.llama_get_memory.argtypes = AT, [AT]
-    head.lib.llama_memory_seq_rm.argtypes = [AT, I32, I32, I32]
     at, blocks = 0, []
     for end in ENDS:
         injected(head, drafter, rows[at:end], at)
         said, _ = head.decode(drafter, [tokens[end], *[MASK] * (BLOCK - 1)], 0, first=end)
         blocks.append(said[1:])
-        assert head.lib.llama_memory_seq_rm(head.lib.llama_get_memory(drafter), 0, end, -1)
+        head.forget(drafter, end)
         at = end
     np.savez_compressed(
         HERE / f"dflash-{name}.npz", tokens=tokens, exact_logits=logits[-1:], exact_blocks=np.array(blocks, np.float32)

@@ -99,6 +99,12 @@ class Llama:
         self.set_rows(context, True, False)
         return context
 
+    def forget(self, context: Any, first: int) -> None:
+        """Removes the positions from `first` on."""
+        self.lib.llama_get_memory.restype, self.lib.llama_get_memory.argtypes = AT, [AT]
+        self.lib.llama_memory_seq_rm.argtypes = [AT, I32, I32, I32]
+        assert self.lib.llama_memory_seq_rm(self.lib.llama_get_memory(context), 0, first, -1)
+
     def decode(self, context: Any, tokens: Any, width: int, rows: Any = None, first: int = 0) -> tuple[Any, Any]:
         """Computes tokens at positions from `first`: logits, and rows of the width. Heads also get the rows before."""
         count, batch = len(tokens), Rows()
@@ -118,7 +124,7 @@ class Llama:
 
 
 def record(name: str, folder: Path) -> None:
-    """Returns a head's logits at every position, and the tokens that it drafts after the last."""
+    """Records the first head's logits at every position, and the tokens that the heads draft after the last."""
     with tempfile.TemporaryDirectory() as place:
         path = write_headed(Path(place) / "twin.gguf", name, plain=True)
         llama = Llama(folder, path)
@@ -131,13 +137,20 @@ def record(name: str, folder: Path) -> None:
     logits, rows = llama.decode(target, tokens, width)
     head = llama.context(MTP, target)
     before = np.concatenate([np.zeros((1, width)), rows[:-1]])
-    said, _ = llama.decode(head, tokens, width, before)
-    token, row, drafted, drafts = int(logits[-1].argmax()), rows[-1:], [], []
+    heads = HEADED[name].heads
+    for link in reversed(range(heads)):  # each stores its own keys and values
+        llama.forget(head, 0)
+        llama.set_head(head, link)
+        said, _ = llama.decode(head, tokens, width, before)
+    feed, given, drafted, drafts = [int(logits[-1].argmax())], rows[-1:], [], []
     for step in range(DRAFTED):
-        found, row = llama.decode(head, [token], width, row, TOKENS + step)
-        token = int(found[0].argmax())
-        drafted.append(token)
-        drafts.append(found[0])
+        if heads > 1:  # the next head reads all tokens of the draft
+            llama.forget(head, TOKENS)
+            llama.set_head(head, step)
+        found, row = llama.decode(head, feed, width, given, TOKENS + step + 1 - len(feed))
+        drafted.append(int(found[-1].argmax()))
+        drafts.append(found[-1])
+        feed, given = ([*feed, drafted[-1]], np.concatenate([given, row[-1:]])) if heads > 1 else (drafted[-1:], row)
     np.savez_compressed(
         HERE / f"head-{name}.npz", tokens=tokens, exact_logits=logits[-1:], exact_head=said.astype(np.float32),
         drafted=np.array(drafted), exact_drafts=np.array(drafts, np.float32),

@@ -84,4 +84,4 @@ class HeadDrafts(Proposer):
         if any(chunk.sequence.family for chunk, _ in going):
             each = [adapters.scales() if one.sequence.adapters is None else one.sequence.adapters for one, _ in going]
             batch = replace(batch, adapters=np.repeat(np.array(each), [len(ids) for _, _, ids in rows], axis=0))
-        return self._runner.draft(batch, SamplingInputs.of(np.array(draws, DRAW)))
+        return self._runner.draft(batch, SamplingInputs.of(np.array(draws, DRAW)), number)

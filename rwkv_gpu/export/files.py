@@ -19,13 +19,22 @@ from ..writer_lock import WriterLock
 from .plans import Recorded, record
 from .words import chat_data, tokenizer_data
 
-FORMAT = 1  # of the manifest; `FORMAT` in web/engine.js
+FORMAT = 1  # of the manifest; `FORMAT` in web/manifest.js
 SHARD = 64 << 20  # bytes of a shard at most
 MANIFEST = "model.json"
 LEFT = re.compile(r"shard-\d{3,}-[0-9a-f]{12}\.bin|\.shard-.*\.bin\.saving-[0-9a-f]{16}")  # shards, and unfinished ones
 PART = re.compile(r"(?:^|(?<=\n))(?=\S).*?(?:\Z|(?=\n(?:@|fn|const|var|struct|alias|override)\b)\n)", re.DOTALL)
 # The library: rwkv-gpu.js, and what it imports.
-SCRIPTS = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "reader.js", "chat.js", "rwkv-gpu.js")
+SCRIPTS = (
+    "manifest.js",
+    "engine.js",
+    "tokenizer.js",
+    "shards.js",
+    "conversation.js",
+    "reader.js",
+    "chat.js",
+    "rwkv-gpu.js",
+)
 
 
 def export_plan(

@@ -1,6 +1,6 @@
 // What test_library.py runs in a browser: downloads, and a small model.
 import { Shards } from "./shards.js";
-import { checkManifest } from "./engine.js";
+import { checkManifest } from "./manifest.js";
 import { load } from "./rwkv-gpu.js";
 import { readFile, writeFile } from "./conversation.js";
 
@@ -110,6 +110,13 @@ export async function manifests() {
     "wrong features": (m) => { m.variants[0].features = "subgroups"; },
     "no outputs": (m) => { delete m.variants[0].plans[0].outputs.chosen; },
     "state": (m) => { m.states[0].shape = [1e9]; },
+    "binding of another kind": (m) => { m.shaders[0].bindings[0][1] = "x"; },
+    "no tokenizer": (m) => { delete m.tokenizer; },
+    "piece": (m) => { m.tokenizer.pieces[5] = null; },
+    "special": (m) => { m.tokenizer.special = [5]; },
+    "chat": (m) => { m.chat = {}; },
+    "edits": (m) => { m.chat.edits.user = "("; },
+    "ends": (m) => { m.chat.ends = null; },
     "null": (m) => { m.buffers = null; },
   };
   for (const [name, change] of Object.entries(tries)) {

@@ -2,13 +2,12 @@
 
 import gzip
 import json
-import shutil
-from importlib import resources
 
 import pytest
 
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import UnsupportedModel
+from rwkv_gpu.export.files import script
 from rwkv_gpu.export.words import CONVERSATIONS, chat_data, join, tokenizer_data
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.llm.chat_format import ChatFormat
@@ -56,8 +55,8 @@ def test_tokens_in_a_browser_are_those_of_python(tmp_path):
             rows.append([text, plain, parsed, tokenizer.encode(text, special=True, parse=True), shown])
         cases.append({"name": name, "data": data, "cases": rows})
     (tmp_path / "cases.json").write_text(json.dumps(cases))
-    with resources.as_file(resources.files("rwkv_gpu.export") / "web" / "tokenizer.js") as script:
-        shutil.copy(script, tmp_path)
+    for name in ("manifest.js", "tokenizer.js"):
+        (tmp_path / name).write_text(script(name))
     found = run_without_gpu(tmp_path, SCRIPT)
     expected = {"rwkv", "spm", "gpt2 qwen2", "gpt2 llama-bpe", "gpt2 kimi-k2", "gemma4", "sarvam"}
     assert {case["name"] for case in cases} >= expected

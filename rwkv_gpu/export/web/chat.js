@@ -1,5 +1,5 @@
 // A conversation with a model: messages, branches, and the token ids of what was read, which are never tokenised again.
-import { need } from "./engine.js";
+import { need } from "./manifest.js";
 import { letters, textOf } from "./tokenizer.js";
 import { writeConversation } from "./conversation.js";
 import { Reader } from "./reader.js";

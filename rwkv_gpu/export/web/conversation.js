@@ -1,5 +1,5 @@
 // Conversation files: a header, notes as JSON, arrays, and a checksum. Python reads and writes the same files.
-import { ExportError, need, whole } from "./engine.js";
+import { ExportError, need, whole } from "./manifest.js";
 import { bytesOf } from "./tokenizer.js";
 
 const MAGIC = "RWKVGPU3";

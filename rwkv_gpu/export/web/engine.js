@@ -1,77 +1,12 @@
 // Replays the recorded plans of an exported model on WebGPU: one sequence, its state, and its sampled tokens.
-export const FORMAT = 1; // of manifests that this file reads
+import { ACCESS, checkManifest, ExportError, need, product, STATES, USAGE, whole, WIDTHS } from "./manifest.js";
+
 const HEADER = 256; // bytes of each of the two headers of a step
 const DRAW_WORDS = 16;
 const FROM_SLOT = 0x80000000; // an id: the token that was sampled last
 const FLAG = { SKIP: 1, GREEDY: 2, CUT: 16, BIASED: 32 };
-const STATES = 2; // of each kind: a step reads one, and writes the other
 const PAGE = 64; // positions of a page of keys and values
 const AHEAD = 4; // decode steps in flight
-const MOST_BUFFER = 256 << 20;
-const USAGE = { "uint32": Uint32Array, "float32": Float32Array };
-const WIDTHS = { float32: 4, float16: 2 };
-const product = (shape) => shape.reduce((a, b) => a * b, 1);
-
-/** What is wrong with an exported model, in one sentence. */
-export class ExportError extends Error {}
-
-/** Throws an error of one sentence unless the condition is true. */
-export function need(condition, sentence) {
-  if (!condition) throw new ExportError(sentence);
-}
-
-/** Whether a value is a whole number within bounds. */
-export const whole = (number, least, most) => Number.isSafeInteger(number) && number >= least && number <= most;
-
-/** Refuses a manifest of another version, and one whose sizes do not fit together, before anything is allocated. */
-export function checkManifest(manifest) {
-  try {
-    check(manifest);
-  } catch (error) {
-    if (error instanceof ExportError) throw error;
-    throw new ExportError("The manifest lacks parts; export the model again.");
-  }
-}
-
-function check(manifest) {
-  need(manifest?.kind === "rwkv-gpu export", "This is no model that rwkv-gpu exported.");
-  need(manifest.format === FORMAT, `The model was exported in format ${manifest.format}, but this page reads format ${FORMAT}; export it again.`);
-  const wrong = "The sizes in the manifest do not fit together; export the model again.";
-  const { buffers, shards, variants, shaders, texts } = manifest;
-  need([buffers, shards, variants, shaders, texts, manifest.states, manifest.caches].every(Array.isArray), wrong);
-  need(variants.length && variants.every(({ plans, features, wgsl }) => [plans, features, wgsl].every(Array.isArray) && plans[0]?.rows === 1), wrong);
-  need(shaders.every(({ source }) => source.every((number) => whole(number, 0, texts.length - 1))), wrong);
-  need(whole(manifest.model?.vocabulary, 1, 2 ** 24) && whole(manifest.model.context, 0, 2 ** 31), wrong);
-  let data = 0;
-  for (const one of buffers) {
-    need(whole(one.bytes, 4, MOST_BUFFER) && one.bytes % 4 === 0, wrong);
-    if (one.data === undefined) continue;
-    need(one.data === data, wrong);
-    data += one.bytes;
-  }
-  for (const one of shards) need(whole(one.bytes, 1, MOST_BUFFER) && /^[\w.-]+$/.test(one.file) && /^[0-9a-f]{64}$/.test(one.sha256), wrong);
-  need(shards.reduce((sum, one) => sum + one.bytes, 0) === data, wrong);
-  const inside = (number, offset, bytes) => {
-    need(whole(number, 0, buffers.length - 1) && whole(offset, 0, MOST_BUFFER) && whole(bytes, 1, MOST_BUFFER), wrong);
-    need(offset + bytes <= buffers[number].bytes, wrong);
-  };
-  for (const plan of variants.flatMap(({ plans }) => plans)) {
-    need(whole(plan.rows, 1, 65536), wrong);
-    inside(plan.step.buffer, 0, plan.step.bytes);
-    for (const { offset, shape, type } of Object.values(plan.step.inputs)) {
-      need(Object.hasOwn(USAGE, type), wrong);
-      inside(plan.step.buffer, offset, 4 * product(shape));
-    }
-    for (const name of ["chosen", "logits"]) inside(plan.outputs[name].buffer, plan.outputs[name].offset, plan.outputs[name].row);
-    need(plan.outputs.chosen.row >= 16, wrong);
-    for (const [shader, grid, bound] of plan.dispatches) {
-      need(whole(shader, 0, shaders.length - 1) && grid.every((size) => whole(size, 1, 65535)), wrong);
-      for (const [, buffer, offset, bytes] of bound) inside(buffer, offset, bytes);
-    }
-  }
-  for (const { buffer, shape } of manifest.states) inside(buffer, 0, STATES * 4 * product(shape));
-  for (const { buffer, shape, type } of manifest.caches) inside(buffer, 0, manifest.model.context * product(shape) * WIDTHS[type]);
-}
 
 /** The first variant of the plans that a device, or an adapter, can run; undefined if there is none. */
 export function variantOf({ variants }, { features, info, adapterInfo }) {
@@ -171,8 +106,7 @@ export class Engine {
   }
 
   async #compile({ name, source, bindings }) {
-    const kinds = { uniform: "uniform", read: "read-only-storage", read_write: "storage" };
-    const entries = bindings.map(([binding, access]) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: kinds[access] } }));
+    const entries = bindings.map(([binding, access]) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: ACCESS[access] } }));
     const layout = this.#device.createBindGroupLayout({ entries });
     const pipeline = await this.#device.createComputePipelineAsync({
       label: name,

@@ -1,5 +1,6 @@
 // The library: loads an exported model in a page or a worker, generates text, and answers in conversations.
-import { checkManifest, Engine, ExportError, halved, need } from "./engine.js";
+import { Engine, halved } from "./engine.js";
+import { checkManifest, ExportError, need } from "./manifest.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Shards } from "./shards.js";
 import { fromLink, readConversation, readState, toLink, writeState } from "./conversation.js";

@@ -1,5 +1,5 @@
 // The shards of an exported model: downloaded with checks, and stored by the browser, so that the next visit needs no network.
-import { ExportError, need } from "./engine.js";
+import { ExportError, need } from "./manifest.js";
 
 const STORE = "rwkv-gpu shards";
 const TRIES = 4; // of a download that stops

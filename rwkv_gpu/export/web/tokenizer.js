@@ -1,4 +1,6 @@
 // Tokenizers: RWKV's longest match, BPE over bytes or characters, and SentencePiece's BPE. Bytes are strings of letters U+0000 to U+00FF.
+import { need } from "./manifest.js";
+
 const encoder = new TextEncoder();
 
 /** The UTF-8 bytes of a text, as letters. */
@@ -195,7 +197,7 @@ export class Tokenizer {
   #shown;
 
   constructor(data) {
-    if (!Object.hasOwn(KINDS, data.kind)) throw new Error(`This page cannot read the tokenizer '${data.kind}'; export the model again.`);
+    need(Object.hasOwn(KINDS, data.kind), `This page cannot read the tokenizer '${data.kind}'; export the model again.`);
     this.#data = data;
     this.#plain = new KINDS[data.kind](data);
     this.#shown = new Map(data.special);
@@ -266,7 +268,7 @@ export class Tokenizer {
 
   /** The bytes of a token, as letters; control tokens are empty unless `special`. */
   piece(id, special = false) {
-    return (special && this.#shown.get(id)) || this.#data.pieces[id];
+    return (special && this.#shown.get(id)) || (this.#data.pieces[id] ?? "");
   }
 
   /** The bytes of some tokens, as letters. */

@@ -34,7 +34,10 @@ DECODE = 1  # rows of the plan for decode
 PREFILL = (16, 128)  # rows of the plans for prompts
 INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension
 SUBGROUPS = (0, 4, 32)  # fewest lanes of a device's subgroups for each variant; 0: it needs none
-CONFORMING = {"lanes_per_key": 0, "reduce": "workgroup", "row_lanes": 64, "merged_rows": 0, "merged_batch_rows": 0}
+CONFORMING = {
+    "lanes_per_key": 0, "reduce": "workgroup", "row_lanes": 64, "merged_rows": 0, "merged_batch_rows": 0,
+    "fuses_routing": False,
+}  # fmt: skip
 USES_SUBGROUPS = re.compile(r"\bsubgroup[A-Z]\w*\(|builtin\(subgroup_")
 ENABLE_SUBGROUPS = "enable subgroups;\n"
 
@@ -72,9 +75,9 @@ FEATURES = {"subgroups": ENABLE_SUBGROUPS, "shader-f16": "enable f16;"}  # of a 
 def _device(subgroup: int) -> tuple[Capabilities, Tuning]:
     """A browser's device with subgroups of at least this many lanes, and its tuning; 0 means without subgroups.
 
-    WGSL allows subgroup sums only in uniform control flow. The tuning disables the kernels that violate this: those
-    for integers, attention in which lanes share keys, and sampling by subgroups. It also disables merged products,
-    because they write to overlapping bindings.
+    WGSL allows subgroup sums and barriers only in uniform control flow. The tuning disables the kernels that violate
+    this: those for integers, attention in which lanes share keys, and ranking of experts and sampling by subgroups. It
+    also disables merged products, because they write to overlapping bindings.
     """
     if not subgroup:
         return DEFAULT, default_tuning(DEFAULT)

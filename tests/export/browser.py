@@ -87,8 +87,13 @@ def run_without_gpu(folder: Path, script: str) -> Any:
     """Does what `run_in_browser` does with a script that needs no GPU: in Chromium if asked, else in Node."""
     if ASKED or NODE is None:
         return run_in_browser(folder, script)
+    return run_in_node(folder, script)
+
+
+def run_in_node(folder: Path, script: str) -> Any:
+    """Does the same in Node, where `fetch` reads files of the folder."""
     for name, text in {"test.js": script, "main.js": NODE_MAIN, "package.json": '{"type": "module"}'}.items():
         (folder / name).write_text(text)
-    done = subprocess.run([NODE, str(folder / "main.js")], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([str(NODE), str(folder / "main.js")], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -84,6 +84,29 @@ export async function downloads() {
   }
 }
 
+// Browsers without WebGPU, without a GPU, or with too little.
+export async function adapters() {
+  const { openDevice } = await import("./engine.js");
+  const manifest = await (await fetch("model.json")).json();
+  const plain = { features: new Set(), info: {}, limits: { maxBufferSize: 2 ** 28 }, requestDevice: async () => ({}) };
+  const tries = {
+    fine: plain,
+    nothing: undefined,
+    "no adapter": null,
+    "small buffers": { ...plain, limits: { maxBufferSize: 1000 } },
+    "no device": { ...plain, requestDevice: async () => { throw new Error("busy"); } },
+    "no features": { ...plain, needs: true },
+  };
+  const found = {};
+  for (const [name, adapter] of Object.entries(tries)) {
+    const gpu = adapter === undefined ? undefined : { requestAdapter: async () => adapter, wgslLanguageFeatures: new Set() };
+    Object.defineProperty(globalThis, "navigator", { value: { gpu }, configurable: true });
+    const variants = manifest.variants.map((one) => (adapter?.needs ? { ...one, wgsl: ["an_extension"] } : one));
+    found[name] = await sentence(() => openDevice({ ...manifest, variants }));
+  }
+  return found;
+}
+
 // Manifests with false sizes.
 export async function manifests() {
   const text = await (await fetch("model.json")).text();

@@ -11,7 +11,15 @@ import rwkv_gpu
 from rwkv_gpu.export.files import export_plan, script
 from rwkv_gpu.export.page import WORKER
 from rwkv_gpu.gguf.file import GGUFFile
-from tests.export.browser import decode_only, needs_chromium, needs_javascript, run_in_browser, run_without_gpu
+from tests.export.browser import (
+    NODE,
+    decode_only,
+    needs_chromium,
+    needs_javascript,
+    run_in_browser,
+    run_in_node,
+    run_without_gpu,
+)
 from tests.golden_files import golden
 
 MODEL = golden("quiet-rwkv7.gguf")
@@ -43,6 +51,21 @@ def test_failed_downloads_continue_or_report_the_reason(tmp_path):
     assert found["tabs"] == 1
     assert found["full"] == [1000, "The browser has no room to store the model, so the next visit downloads it again."]
     assert found["aborted"] == "DOMException"
+
+
+@pytest.mark.skipif(NODE is None, reason="needs Node: a browser's WebGPU cannot be replaced")
+def test_a_browser_that_cannot_run_the_model_says_why(tmp_path):
+    with GGUFFile.open(MODEL) as file:
+        export_plan(file, tmp_path, "0" * 64)
+    found = run(tmp_path, "adapters", run_in_node)
+    assert found.pop("fine") == "no error"
+    for name, text in found.items():
+        assert text.startswith("ExportError: ") and text.endswith("."), (name, text)
+    assert "https or localhost" in found["nothing"]
+    assert "hardware acceleration" in found["no adapter"]
+    assert "smaller context" in found["small buffers"]
+    assert "(busy)" in found["no device"]
+    assert "lacks an_extension" in found["no features"]
 
 
 @needs_javascript

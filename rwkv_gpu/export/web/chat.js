@@ -140,7 +140,7 @@ export class Chat {
     this.current = number;
   }
 
-  /** Answers a question. A stopped answer stays as far as it came. */
+  /** Answers a question. The text of a stopped answer stays. */
   send(text, settings = {}) {
     need(typeof text === "string" && text.trim(), "The question is empty.");
     return this.#answer([...this.messages, { role: "user", content: text }], settings);

@@ -3,7 +3,7 @@ import { ACCESS, checkManifest, ExportError, need, product, STATES, USAGE, whole
 
 const HEADER = 256; // bytes of each of the two headers of a step
 const DRAW_WORDS = 16;
-const FROM_SLOT = 0x80000000; // an id: the token that was sampled last
+const FROM_SLOT = 0x80000000; // in place of an id: the token that was sampled last
 const FLAG = { SKIP: 1, GREEDY: 2, CUT: 16, BIASED: 32 };
 const PAGE = 64; // positions of a page of keys and values
 const AHEAD = 4; // decode steps in flight
@@ -24,7 +24,8 @@ export async function openDevice(manifest) {
   need(variant, `This browser's WebGPU lacks ${manifest.variants.at(-1).wgsl.concat(manifest.variants.at(-1).features).join(", ")}; use a newer browser.`);
   const most = Math.max(...manifest.buffers.map(({ bytes }) => bytes));
   need(most <= adapter.limits.maxBufferSize, `The model needs a buffer of ${most} bytes, but this GPU allows ${adapter.limits.maxBufferSize}; export it with a smaller context.`);
-  return adapter.requestDevice({ requiredFeatures: variant.features });
+  const refused = ({ message }) => need(false, `The browser opens no device on this GPU (${message}); restart the browser.`);
+  return adapter.requestDevice({ requiredFeatures: variant.features }).catch(refused);
 }
 
 /** A model on a device. `shard(index)` returns the bytes of a shard, checked; `progress(done, total)` follows them. */
@@ -64,7 +65,7 @@ export class Engine {
     const full = await engine.#device.popErrorScope();
     need(!full, "The model does not fit in the memory of this GPU; take a smaller model or quantisation.");
     need(!invalid, `The browser refuses the model's plans: ${invalid?.message}`);
-    for (const plan of engine.#plans) engine.#bound(plan).catch(() => {}); // its first step reports what is wrong
+    for (const plan of engine.#plans) engine.#bound(plan).catch(() => {}); // the first step reports the error
     return engine;
   }
 
@@ -183,7 +184,7 @@ export class Engine {
     this.#device.queue.submit([encoder.finish()]);
     this.length += ids.length;
     const mapped = landing.mapAsync(GPUMapMode.READ);
-    mapped.catch(() => {}); // whoever reads the token reports it
+    mapped.catch(() => {}); // #land reports the error
     return { plan, landing, mapped };
   }
 
@@ -195,7 +196,7 @@ export class Engine {
     return token;
   }
 
-  // What a promise of the device brings, or the sentence about its loss.
+  // Waits for a promise of the device. If it fails because the GPU was lost, throws the sentence about that.
   async #alive(promise) {
     try {
       return await promise;

@@ -1,4 +1,4 @@
-// Checks the manifest of an exported model: what a page allocates and indexes by it is known to fit.
+// Checks the manifest of an exported model, before a page allocates memory or indexes arrays by it.
 export const FORMAT = 1; // of manifests that this file reads
 const MOST_BUFFER = 256 << 20;
 /** Copies of each state: a step reads one, and writes the other. */

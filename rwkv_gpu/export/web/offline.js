@@ -1,4 +1,4 @@
-// Keeps the page's own files, so that it opens without a network. Newer files are taken whenever there is one.
+// Keeps the page's own files, so that it opens without a network. With a network, it loads the newest files.
 const STORE = "rwkv-gpu page";
 const FILES = ["./", "index.html", "style.css", "page.js", "worker.js", "rwkv-gpu.js", "manifest.js", "engine.js", "tokenizer.js", "shards.js", "conversation.js", "reader.js", "chat.js", "model.json"];
 const known = new Set(FILES.map((file) => new URL(file, location.href).href));

@@ -9,7 +9,7 @@ import { Chat, settingsOf } from "./chat.js";
 
 export { Chat, ExportError };
 
-const MARKS = 4; // states that are kept to go back to
+const MARKS = 4; // stored states of earlier prompts, which other questions continue
 const MOST_MANIFEST = 256 << 20;
 
 /**
@@ -155,7 +155,7 @@ export class Model {
     this.#marks = [state, ...this.#marks.filter(({ ids }) => ids.length !== state.ids.length || !begins(ids, state.ids))].slice(0, MARKS);
   }
 
-  /** The state after some ids, computed where it is not at hand. */
+  /** The state after some ids, computed if it is not stored. */
   async stateOf(ids, half = false) {
     return this.#alone(async () => {
       await this.#reach(ids);
@@ -165,7 +165,7 @@ export class Model {
     });
   }
 
-  // Has the engine alone: what began before ends first.
+  // Runs work that needs the engine, after all earlier work has ended.
   async #alone(work) {
     const release = await this.#turn();
     try {

@@ -120,7 +120,7 @@ async function opened(body, signal) {
     if (signal.aborted) stop();
     else signal.addEventListener("abort", stop, { once: true });
   });
-  stopped.catch(() => {}); // it is of no interest after the response
+  stopped.catch(() => {}); // ignored after the response
   return Promise.race([response, stopped]);
 }
 

@@ -3,15 +3,15 @@ const SAVE_EVERY = 1000; // milliseconds while an answer streams
 const DOCUMENTS = [["\ufffd\ufffd\u0011", "an old office document"], ["PK\u0003\u0004", "an archive or an office document"], ["{\\rtf", "an RTF document"]]; // by their first characters
 const LONG_PASTE = 3000; // characters that become an attachment
 const LARGEST_FILE = 2 << 20;
-const LARGEST_PDF = 10 * 1023 * 1024; // with the form around it, a body that servers take by default
-const NAMES_CHATS = 3e8; // parameters of a model that writes titles
-const TITLE_READS = 2000; // characters of a message that it reads for them
+const LARGEST_PDF = 10 * 1023 * 1024; // bytes; with the form around it, within the default limit of a request
+const NAMES_CHATS = 3e8; // fewest parameters of a model that writes titles
+const TITLE_READS = 2000; // characters of a message that a title is made from
 const TITLE_REQUEST = "Write a title for this conversation in at most six words, in its language. Write only the title.";
-const DECLINED = "The user has declined this call."; // what the model reads
-const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // what a message has while it is answered
+const DECLINED = "The user has declined this call."; // the result of the call for the model
+const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // fields that a message has only while it is answered
 
 const store = new Store();
-const toolRuns = new Set(); // ids of messages with the numbers of their calls that run
+const toolRuns = new Set(); // running calls: id of the message and number of the call
 const running = new Map(); // by the id of a message: {controller, conversation, node}
 const views = new Map(); // by the id of a message, of the conversation in view
 const state = { current: newConversation(), list: [], models: [], props: {}, tools: [], attachments: [], follow: true, query: "" };
@@ -274,7 +274,7 @@ async function runTool(conversation, node, n, agreed) {
   if (!agreed) done({ result: DECLINED });
   else {
     toolRuns.add(`${node.id} ${n}`);
-    done({}); // so that it is drawn
+    done({}); // redraws it
     shown();
     try {
       const { name, arguments: given } = node.tools[n];
@@ -453,7 +453,7 @@ async function writeTitle(conversation) {
     now.title = title;
     await save(now);
   } catch {
-    return; // the question stays its title
+    return; // the title stays the question
   }
 }
 
@@ -529,7 +529,7 @@ async function attach(files) {
   drawAttached();
 }
 
-// Attaches an image for a model that sees.
+// Attaches an image for a vision model.
 async function attachImage(name, source) {
   if (!state.props.modalities?.vision) return notice(`${name} is an image, and this model reads text only.`);
   if (source.size > LARGEST_IMAGE) return notice(`${name} has ${bytes(source.size)}; at most ${bytes(LARGEST_IMAGE)} can be attached.`);
@@ -651,11 +651,11 @@ function listen() {
   byId("scroll").addEventListener("scroll", () => {
     const { scrollTop } = byId("scroll");
     if (nearEnd()) state.follow = true;
-    else if (scrollTop < before) state.follow = false; // else the talk has grown meanwhile
+    else if (scrollTop < before) state.follow = false; // otherwise the chat has grown
     before = scrollTop;
     byId("to-end").hidden = state.follow;
   });
-  new ResizeObserver(() => state.follow && toEnd()).observe(byId("scroll")); // as where the panel opens
+  new ResizeObserver(() => state.follow && toEnd()).observe(byId("scroll")); // for example when the panel opens
   for (const type of ["wheel", "touchmove"]) byId("scroll").addEventListener(type, () => (state.follow = nearEnd()), { passive: true });
   addEventListener("dragover", (event) => (event.preventDefault(), document.body.classList.add("dropping")));
   addEventListener("dragleave", () => document.body.classList.remove("dropping"));
@@ -764,7 +764,7 @@ async function start() {
   const connected = connect();
   if (location.hash) await openConversation(location.hash.slice(1));
   byId("text").focus();
-  navigator.serviceWorker?.register("sw.js").catch(() => {}); // where a browser forbids it, the page works without
+  navigator.serviceWorker?.register("sw.js").catch(() => {}); // the page also works without it
   await connected;
 }
 

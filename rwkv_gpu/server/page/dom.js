@@ -10,7 +10,7 @@ function elementOf(space, tag, attributes = {}, ...children) {
   return filled(document.createElementNS(space, tag), attributes, children);
 }
 
-// Children come by a fragment, before the attributes: in a node with dir="auto" each of many would be asked for its direction.
+// Children are added as one fragment, before the attributes: in a node with dir="auto", each child would set the direction anew.
 function filled(node, attributes, children) {
   const fragment = document.createDocumentFragment();
   for (const child of children.flat()) if (child != null && child !== false) fragment.append(child);

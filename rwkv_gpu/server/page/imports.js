@@ -156,7 +156,7 @@ function fromOpenWebUi({ title, pinned }, { title: inner, system, params, histor
   return { title: title ?? inner, pinned, system: system || params?.system, nodes, leaf: history.currentId };
 }
 
-// A conversation of this page. Messages of other roles are left out; what follows them follows the message before them.
+// A conversation of this page. Messages of other roles are left out; the messages after them are attached to the message before them.
 function checked(one) {
   if (one.nodes.length > MOST_MESSAGES) throw new Error(`one of its chats has more than ${number(MOST_MESSAGES)} messages`);
   const all = new Map(one.nodes.filter((node) => typeof node?.id === "string").map((node) => [node.id, node]));
@@ -197,7 +197,7 @@ const importedPassage = (one) => ({
   page: Number.isSafeInteger(one?.page) ? one.page : null,
 });
 
-// Settings that are known, and of their kinds.
+// Known settings with values of the right type.
 function checkedSettings(given) {
   const settings = {};
   for (const [name] of SETTINGS) if (Number.isFinite(given[name])) settings[name] = given[name];

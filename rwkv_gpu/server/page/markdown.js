@@ -1,5 +1,5 @@
 // Markdown to elements: GitHub's, without HTML, images and footnotes; with TeX between $, $$, \( and \[.
-// Each pattern is linear: no two parts of one can take the same characters.
+// Each pattern takes linear time: no two of its parts match the same characters.
 const FENCE = /^( {0,3})(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:\s+([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$/;
@@ -14,7 +14,7 @@ const NESTED = 12; // lists and quotations within each other
 function pieces(text) {
   const found = [];
   let lines = [];
-  let first = ""; // of these lines, that is not blank
+  let first = ""; // the first line that is not blank
   let fence = null;
   let blank = false;
   const startsNew = (line) => blank && /^\S/.test(line) && !(ITEM.test(first) && ITEM.test(line));
@@ -202,7 +202,7 @@ function listItem(inner, depth, loose) {
   if (task) inner[0] = task[2];
   const nodes = blocks(inner, depth + 1).flatMap((node) => (!loose && node.localName === "p" ? [...node.childNodes] : [node]));
   const box = task && el("input", { type: "checkbox", disabled: true, checked: task[1] !== " ", "aria-label": task[1] === " " ? "to do" : "done" });
-  // A list has one direction, that of its first letter: whatever has a direction of its own is not asked for it.
+  // A list has the direction of its first letter. Parts with a direction of their own do not count.
   for (const node of nodes) if (node.localName === "p") node.removeAttribute("dir");
   return el("li", { class: task && "task" }, box, nodes);
 }
@@ -228,7 +228,7 @@ const DEEP = 16; // spans within each other
 const FARTHEST = 4000; // characters to the end of a span
 const MOST_TRIED = 100; // marks that may end a span of emphasis
 
-// Where a mark comes next, or -1. It looks so far only: else many marks that nothing closes would take the square of their number.
+// Position of the next mark, or -1. The search has a limit: many unclosed marks would take quadratic time.
 function find(text, mark, from) {
   const at = text.slice(from, from + FARTHEST).indexOf(mark);
   return at < 0 ? -1 : from + at;

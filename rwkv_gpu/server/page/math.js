@@ -15,7 +15,7 @@ const LETTER = pairs(LETTERS);
 const OPERATOR = pairs(OPERATORS);
 const BIGS = pairs(BIG);
 const DEEPEST = 60;
-const LONGEST_FORMULA = 4000; // tokens; browsers take the square of the number of nodes in a row
+const LONGEST_FORMULA = 4000; // tokens; a row takes browsers quadratic time
 
 const m = (tag, attributes, ...children) => elementOf(MATHML, tag, attributes, ...children);
 const row = (nodes) => (nodes.length === 1 ? nodes[0] : m("mrow", {}, nodes));

@@ -17,7 +17,7 @@ const choice = (name, options, value) => {
   return select;
 };
 
-// What is stored under a name, or this value: another version of the page may have written it.
+// The stored value of a name, or this default. Another version of the page may have written it.
 function readStored(name, value) {
   try {
     return JSON.parse(localStorage.getItem(name)) ?? value;
@@ -31,7 +31,7 @@ function checkedStart(given) {
   try {
     return { system: asText(given?.system), settings: checkedSettings(asObject(given?.settings)) };
   } catch {
-    return { system: "", settings: {} }; // a schema that is no JSON
+    return { system: "", settings: {} }; // the schema is not JSON
   }
 }
 

@@ -39,7 +39,7 @@ class Store {
   }
 
   async put(conversation) {
-    if (this.removed.has(conversation.id)) return; // an answer that was on its way
+    if (this.removed.has(conversation.id)) return; // an answer that was still arriving
     if (this.database) await asked(this.#table("readwrite").put(conversation));
     else this.memory.set(conversation.id, conversation);
     CHANGES?.postMessage({ id: conversation.id });

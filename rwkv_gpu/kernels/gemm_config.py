@@ -16,6 +16,8 @@ from .parts import RMS_NORM, VEC4_ROWS
 
 PART = 256  # minimum number of columns of a part (split-K)
 FILL = 600  # number of workgroups from which the last wave matters little
+# The cost of adding up parts, in columns of a tile of 128 x 128 sums: of the dispatch, and per part of a tile.
+REDUCING, REDUCING_PART = 255, 2.2
 MANY = 1 << 30
 MATRIX_STEP = 64  # columns that matrix units process at a time; rows of float16 are padded to a multiple
 BYTES = {"int16": 2, "int8": 1}  # bytes of a quantised element of x
@@ -41,6 +43,7 @@ class GemmConfig:
     tile: str = "f32"  # element type of tiles in workgroup memory: f16 halves their size, and rounds
     gap: int = 0  # padding between columns of such a tile, against bank conflicts
     fill: int = 0  # minimum number of workgroups of tiles: columns are split into parts (split-K) to reach it
+    at_a_time: int = 0  # workgroups of tiles that run at a time: the number of parts is chosen by cost; 0: by `fill`
     max_workgroups: int = MANY  # of gemv_int and skinny_gemm, whose workgroups then loop over several blocks of rows
     activations: str = "f32"  # type that x is rounded to: int16 or int8 for packed W, or f16
     staged: int = 0  # chunks of 32 columns of x that skinny_gemm stages at a time; 0: it reads quantised rows directly
@@ -97,7 +100,16 @@ class GemmConfig:
 
     def cuts(self, groups: int, widths: Sequence[int]) -> int:
         """The number of parts to split columns into (split-K), given the number of workgroups without a split."""
-        return max(1, min(-(-self.fill // groups), min(widths) // PART))
+        most = max(1, min(widths) // PART)
+        if not self.at_a_time:
+            return max(1, min(-(-self.fill // groups), most))
+
+        def cost(parts: int) -> float:
+            rounds = -(-groups * parts // self.at_a_time)
+            reducing = REDUCING + REDUCING_PART * groups * parts if parts > 1 else 0
+            return rounds * -(-max(widths) // parts) + reducing
+
+        return min(range(1, most + 1), key=cost)
 
     @property
     def constants(self) -> dict[str, Constant]:

@@ -107,7 +107,9 @@ def _answers(trials: Sequence[Trial]) -> Iterator[tuple[str, Array, Array]]:
 def _products(device: Device) -> Iterator[Trial]:
     """Products of prompts by the kernels of the default tuning, with and without split columns."""
     rng, table = np.random.default_rng(0), default_tuning(device.capabilities).gemm_table
-    tiles = {replace(config, fill=0) for limits, config in table if config.fragment and limits.max_rows == MANY}
+    tiles = {
+        replace(config, fill=0, at_a_time=0) for limits, config in table if config.fragment and limits.max_rows == MANY
+    }
     formats = {fmt.name: fmt for fmt in FORMATS.values()}
     for name in ("F16", *BLOCK_SCALES):
         for count, out, width in SIZES:

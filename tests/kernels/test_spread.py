@@ -64,3 +64,22 @@ def test_all_parts_have_columns(rows):
         stages = -(-width // (found.columns * found.joined_parts))
         assert (found.joined_parts - 1) * stages * found.columns < width
         assert found.columns % LINE == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "out", "width", "parts"),
+    [
+        (128, 28672, 4096, 1),  # two rounds of tiles: parts need as many
+        (128, 4096, 14336, 4),  # 32 tiles: four parts fill a round
+        (128, 2560, 10240, 6),
+        (256, 6144, 4096, 1),  # 96 tiles: halves need two rounds
+        (512, 6144, 4096, 2),  # 192 tiles take two rounds, and halves three of half the length
+        (512, 4096, 14336, 1),  # 128 tiles
+        (2048, 28672, 4096, 1),
+        (128, 256, 64, 1),  # too few columns
+    ],
+)
+def test_tiles_of_prompts_are_split_where_that_costs_less(rows, out, width, parts):
+    config = default_tuning(H200).gemm_config(rows, out=out, width=width, packed=True)
+    tiles = -(-out // config.r) * -(-rows // config.tb)
+    assert config.cuts(tiles, [width]) == parts

@@ -22,7 +22,12 @@ from .senses import Senses, read_senses
 from .towers import deepstack
 
 MOST_CANDIDATES = 16  # projectors in a folder that are tried
-CONTIGUOUS = ("qwen2vl",)  # architectures whose positions of a plane have neighbouring pairs each
+CONTIGUOUS = (
+    "qwen2vl",
+    "glm4",
+    "glm4moe",
+    "paddleocr",
+)  # architectures whose positions of a plane have neighbouring pairs each
 
 
 @dataclass(frozen=True)

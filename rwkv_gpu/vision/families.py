@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from ..models.transformer import FeedForward, Output
 from ..ops.vocabulary import HeadRows, LayerNorm, Rms
 from .family import Family
 from .tiles import any_shape, best_shape, closest_shape, longest_side
 from .tower_file import TowerFile
 from .towers import (
+    GatedProjector,
     JoinedProjector,
     LinearProjector,
     MergedProjector,
@@ -56,6 +58,27 @@ def _lfm2(source: TowerFile) -> Projector:
     return JoinedProjector(source.block, source.mlp("mm.1", "mm.2", width), norm)
 
 
+def _kimi(source: TowerFile) -> Projector:
+    width, at = source.width, "mm.input_norm"
+    norm = LayerNorm(source.tensors.take(f"{at}.weight", width), source.tensors.find(f"{at}.bias", width), 1e-5)
+    return JoinedProjector(
+        source.block, source.mlp("mm.1", "mm.2", width * source.block, then=source.activation()), each=norm
+    )
+
+
+def _glm(source: TowerFile) -> Projector:
+    tensors, name = source.tensors, "mm.patch_merger"
+    out = tensors.dimension(f"{name}.weight", 0)
+    merger = tensors.take(f"{name}.weight", out, source.width * source.block), tensors.find(f"{name}.bias", out)
+    norm = LayerNorm(tensors.take("mm.post_norm.weight", out), tensors.find("mm.post_norm.bias", out), 1e-5)
+    inner = tensors.dimension("mm.up.weight", 0)
+    gates = tensors.take("mm.gate.weight", inner, out), tensors.take("mm.up.weight", inner, out)
+    biases = tuple(tensors.find(f"mm.{name}.bias", inner) for name in ("gate", "up"))
+    down = Output(tensors.take("mm.down.weight", out, inner), tensors.find("mm.down.bias", out))
+    feed = FeedForward(None, gates, source.activation(), down, biases)
+    return GatedProjector(source.block, *merger, tensors.take("mm.model.fc.weight", out, out), norm, feed)
+
+
 def _idefics3(source: TowerFile) -> Projector:
     name, width = "mm.model.fc.weight", source.width * source.block
     return LinearProjector(source.block, source.tensors.take(name, source.tensors.dimension(name, 0), width))
@@ -101,6 +124,18 @@ FAMILIES: dict[str, Family] = {
         _idefics3, "lanczos", merge_key=SCALE, swaps=True, cut=longest_side,
         tile="<fake_token_around_image><row_{row}_col_{column}>", row_end="\n",
         overview=("\n\n<fake_token_around_image><global-img>", "<fake_token_around_image>"),
+    ),
+    "kimivl": Family(
+        _kimi, "bicubic", "<|media_start|>", "<|media_end|>", tokens=(8, 1024), merge=2, merge_key=SCALE,
+        between="smooth", plane="swapped",
+    ),
+    "paddleocr": Family(
+        _kimi, "bicubic", "<|IMAGE_START|>", "<|IMAGE_END|>", states_pixels=True, merge=2, between="smooth",
+        plane="halves", pairing="neox", grid_positions=True,
+    ),
+    "glm4v": Family(
+        _glm, "bicubic", "<|begin_of_image|>", "<|end_of_image|>", norm="rms", frames=2, tokens=(8, 4096), merge=2,
+        between="cubic", plane="halves", pairing="neox", grid_positions=True,
     ),
     "pixtral": Family(
         _pixtral, "bicubic", end="[IMG_END]", norm="rms", tokens=(8, 1024), plane="alternate",

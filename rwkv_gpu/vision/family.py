@@ -23,6 +23,7 @@ class Family:
     norm: Literal["layer", "rms"] = "layer"
     frames: int = 1  # matrices of patches: two where a video has two frames for each
     tokens: tuple[int, int] = (0, 0)  # fewest and most of an image; 0: every image has the file's size
+    states_pixels: bool = False  # whether the file states the fewest and most pixels of an image instead
     merge: int = 1  # patches on a side of a block
     merge_key: str = "clip.vision.spatial_merge_size"
     cut: Callable[[Picture, Preparation], Cut] = uncut  # how an image becomes what the tower reads

@@ -10,8 +10,8 @@ from ..ops.media import cos_and_sin
 from .sizes import Size
 
 Array = npt.NDArray[Any]
-Plane = Literal["halves", "alternate", "apart"]
-Between = Literal["corners", "smooth"]
+Plane = Literal["halves", "swapped", "alternate", "apart"]
+Between = Literal["corners", "smooth", "cubic"]
 BASE = 10000.0
 BASE_APART = 100.0
 
@@ -38,7 +38,7 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
     side = round(len(table) ** 0.5)
     plane = table.reshape(side, side, -1)
     if grid != (side, side):
-        between = _between if how == "corners" else _smoothed
+        between = {"corners": _between, "smooth": _smoothed, "cubic": _cubic}[how]
         plane = between(between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
     chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32)
     return chosen
@@ -74,12 +74,23 @@ def _smoothed(rows: Array, count: int) -> Array:
     return mixed
 
 
+def _cubic(rows: Array, count: int) -> Array:
+    """Interpolates a table between row centres by cubic convolution with a = -0.75."""
+    at = (np.arange(count) + 0.5) * (len(rows) / count) - 0.5
+    apart = np.abs(at[:, None] - np.arange(-2, len(rows) + 2))  # two rows beyond each end, which repeat the last one
+    near = (1.25 * apart - 2.25) * apart**2 + 1
+    far = ((-0.75 * apart + 3.75) * apart - 6) * apart + 3
+    weights = np.where(apart <= 1, near, np.where(apart < 2, far, 0))
+    mixed: Array = np.tensordot(weights, np.concatenate([rows[[0, 0]], rows, rows[[-1, -1]]]), 1)
+    return mixed
+
+
 def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32]:
     """The angles of all pairs of a head: half of the pairs rotate by the row, half by the column. [T, size]
 
-    With `halves`, both use the same frequencies. With `alternate`, rows use the even frequencies and columns the odd
-    ones. With `apart`, the first half of a head rotates by the column and the second by the row, each with separate
-    frequencies.
+    With `halves`, both use the same frequencies, and with `swapped`, columns come first. With `alternate`, rows use the
+    even frequencies and columns the odd ones. With `apart`, the first half of a head rotates by the column and the
+    second by the row, each with separate frequencies.
     """
     pairs = size // 4
     if how == "apart":
@@ -88,5 +99,5 @@ def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32
     exponents = -4 * np.arange(pairs) / size
     of_rows = BASE**exponents
     of_columns = of_rows * (BASE ** (-2 / size) if how == "alternate" else 1)
-    angles = np.concatenate([places[:, :1] * of_rows, places[:, 1:] * of_columns], axis=1)
-    return cos_and_sin(angles)
+    angles = [places[:, :1] * of_rows, places[:, 1:] * of_columns]
+    return cos_and_sin(np.concatenate(angles[::-1] if how == "swapped" else angles, axis=1))

@@ -11,7 +11,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Whole
 from .families import BREAK, FAMILIES
 from .family import Family
-from .sizes import Preparation, Size, grids
+from .sizes import LONGEST, Preparation, Size, grids
 from .tiles import MOST_TILES, any_shape, longest_side
 from .tower_file import TowerFile, identity_of
 from .towers import Tower
@@ -99,6 +99,9 @@ def _preparation(source: TowerFile) -> Preparation:
     if min(deviation) <= 0:
         raise source.tensors.bad("metadata key 'clip.vision.image_std'", f"{deviation}", "positive numbers")
     least, most = (count * (source.patch * source.merge) ** 2 for count in family.tokens)
+    if family.states_pixels:
+        least = file.int("clip.vision.image_min_pixels", low=1, high=LONGEST**2)
+        most = file.int("clip.vision.image_max_pixels", low=least, high=LONGEST**2)
     if most:
         side = 0
     elif side % (source.patch * source.merge):
@@ -163,7 +166,8 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
     patches = tuple(tensors.take(name, width, pixels) for name in source.patch_names)
     bias = tensors.find("v.patch_embd.bias", width)
     layers = source.layers()
-    ends = source.optional_norm("v.pre_ln"), source.optional_norm("v.post_ln")
+    find = source.optional_norm
+    norms = find("v.norm_embd"), find("v.pre_ln"), find("v.post_ln")
     projector, taps = source.family.read(source), source.taps() if source.family.grid_positions else {}
     learned = POSITIONS in tensors
     out = projector.width
@@ -172,7 +176,7 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
             raise BadFile(f"{source.file.path}: deepstack rows have {tap.width} numbers, expected {out}")
     most = preparation.most_patches + (SUMMARY in tensors)
     return (
-        Tower(tuple(tensors.taken), patches, bias, layers, *ends, projector, most, learned, taps, source.clips),
+        Tower(tuple(tensors.taken), patches, bias, layers, *norms, projector, most, learned, taps, source.clips),
         out,
     )
 

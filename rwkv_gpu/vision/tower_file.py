@@ -54,7 +54,7 @@ class TowerFile:
         self.patch = file.int("clip.vision.patch_size", low=1, high=256)
         self.merge = file.int(family.merge_key, low=1, high=16, default=family.merge)
         self.window, self.pattern = self._windows()
-        self.as_matrices(self.patch_names)
+        self.as_matrices([*self.patch_names, "mm.patch_merger.weight"])
         self.tensors = Tensors(file, SOUNDS)
         self._leave_out_unused()
         self.clips = clips_of(file, self.tensors)
@@ -132,7 +132,7 @@ class TowerFile:
         cache = Cache(CACHE, self.heads, stored)
         windowed = replace(how, bounds=WINDOWS)
         hows = [how if (i + 1) % self.pattern == 0 else windowed for i in range(self.count)]
-        quick = QUICK if self._activation() == "none" and not self.family.erf else 0.0
+        quick = QUICK if self.activation() == "none" and not self.family.erf else 0.0
         return tuple(
             Layer(self._attention(i, hows[i], cache, size), self._feed(i), self._scales(i), quick, self.family.erf)
             for i in range(self.count)
@@ -183,7 +183,7 @@ class TowerFile:
         inner = tensors.dimension(f"{up}.weight", 0)
         gates: Any
         if f"{at}_gate.weight" in tensors:
-            if self._activation() == "none":
+            if self.activation() == "none":
                 raise UnsupportedModel(f"{self.file.path}: gates with the quick form of GELU are not supported")
             biases = take_biases(tensors, at, inner, ("gate", "up"))
             if self.clips:
@@ -194,9 +194,9 @@ class TowerFile:
             gates, biases = tensors.take(f"{up}.weight", inner, width), (tensors.find(f"{up}.bias", inner),)
         matrix, bias = tensors.take(f"{down}.weight", width, inner), tensors.find(f"{down}.bias", width)
         branch = Output(matrix, bias, self._after(i, "ffn"))
-        return FeedForward(self.norm(f"{self.at}.blk.{i}.ln2"), gates, self._activation(), branch, biases)
+        return FeedForward(self.norm(f"{self.at}.blk.{i}.ln2"), gates, self.activation(), branch, biases)
 
-    def _activation(self) -> Activation:
+    def activation(self) -> Activation:
         """The activation of feed-forwards; "none" for the fast approximation of GELU, which is a separate op."""
         if self.family.erf:
             return "none"

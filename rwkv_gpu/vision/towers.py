@@ -96,6 +96,7 @@ class Tower:
     patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame that a patch is repeated as
     patch_bias: Weight | None
     layers: tuple[Layer, ...]
+    patch_norm: AnyNorm | None  # before learned positions are added
     first_norm: AnyNorm | None
     last_norm: AnyNorm | None
     projector: Projector
@@ -130,6 +131,7 @@ class Tower:
         x = g.linear(patches, self.patches[0], bias=self.patch_bias)
         for weight in self.patches[1:]:
             x = g.linear(patches, weight, add=x)
+        x = normed(g, x, self.patch_norm)
         if self.learned_positions:
             x = g.add(x, g.given(POSITIONS))
         x = normed(g, x, self.first_norm)
@@ -196,18 +198,20 @@ class PooledProjector(Projector):
 
 @dataclass(frozen=True)
 class JoinedProjector(Projector):
-    """Qwen and InternVL: the patches of a block are concatenated and optionally normed; an MLP follows."""
+    """Qwen, Kimi and InternVL: the patches of a block are concatenated, with optional norms; an MLP follows."""
 
     count: int
     mlp: Mlp
     norm: LayerNorm | None = None
+    each: LayerNorm | None = None  # norm of each patch
 
     @property
     def width(self) -> int:
         return self.mlp.down.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
-        return mlp(g, self.mlp, normed(g, g.pick_blocks(x, self.count, "joined"), self.norm))
+        x = g.pick_blocks(normed(g, x, self.each), self.count, "joined")
+        return mlp(g, self.mlp, normed(g, x, self.norm))
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,28 @@ class MergedProjector(Projector):
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = g.pick_blocks(normed(g, x, self.norm), self.count, "by_column")
         return mlp(g, self.mlp, x if self.merger is None else g.linear(x, self.merger))
+
+
+@dataclass(frozen=True)
+class GatedProjector(Projector):
+    """GLM-4V: one matrix merges the patches of a block; a matrix, a norm, GELU and a gated feed-forward follow."""
+
+    count: int
+    merger: Weight  # [D, K · count], columns of one number next to each other
+    merger_bias: Weight | None
+    matrix: Weight  # [D, D]
+    norm: LayerNorm
+    feed: FeedForward
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = g.linear(g.pick_blocks(x, self.count, "by_column"), self.merger, bias=self.merger_bias)
+        x = g.gelu_erf(normed(g, g.linear(x, self.matrix), self.norm))
+        out = self.feed.output
+        return g.linear(inner(g, self.feed, x), out.weight, bias=out.bias)
 
 
 @dataclass(frozen=True)

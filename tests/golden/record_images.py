@@ -175,6 +175,46 @@ def pixtral(out: int, merge: int = 2) -> tuple[Tensors, Keys]:
     return t, keys("pixtral", width, inner, 2, 2, side, patch, out) | more
 
 
+def kimivl(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(10), 16, 24, 32, 4
+    t = layers(g, width, inner, 2, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix(64, width, gain=4),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        "mm.input_norm.weight": g.vector(width, 1), "mm.input_norm.bias": g.vector(width),
+        "mm.1.weight": g.matrix(4 * width, 4 * width), "mm.1.bias": g.vector(4 * width),
+        "mm.2.weight": g.matrix(out, 4 * width, gain=3), "mm.2.bias": g.vector(out),
+    }  # fmt: skip
+    return t, keys("kimivl", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2,
+    }  # fmt: skip
+
+
+def paddleocr(out: int) -> tuple[Tensors, Keys]:
+    t, more = kimivl(out)
+    more |= {"clip.projector_type": "paddleocr", "clip.vision.image_min_pixels": 8 * 64}
+    return t, more | {"clip.vision.image_max_pixels": 96 * 64}
+
+
+def glm4v(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(11), 16, 24, 32, 4
+    t = layers(g, width, inner, 2, biases=False)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
+        "v.patch_embd.weight.1": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix(64, width, gain=4), "v.norm_embd.weight": g.vector(width, 1),
+        "v.post_ln.weight": g.vector(width, 1),
+        "mm.patch_merger.weight": g.matrix(out, width, 2, 2), "mm.patch_merger.bias": g.vector(out),
+        "mm.model.fc.weight": g.matrix(out, out, gain=2), "mm.post_norm.weight": g.vector(out, 1),
+        "mm.post_norm.bias": g.vector(out), "mm.gate.weight": g.matrix(48, out), "mm.up.weight": g.matrix(48, out),
+        "mm.down.weight": g.matrix(out, 48, gain=4),
+    }  # fmt: skip
+    return t, keys("glm4v", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_silu": True, "clip.vision.spatial_merge_size": 2,
+    }  # fmt: skip
+
+
 def lfm2(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(6), 8, 12, 256, 16
     t = layers(g, width, inner, 1, biases=True)
@@ -275,6 +315,9 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "qwen25vl": ("tiny-qwen2vl", lambda out: qwen2vl(out, windows=True), {}),
     "mistral3": ("tiny-mistral3", pixtral, {}),
     "internvl": ("tiny-qwen2", internvl, {}),
+    "kimivl": ("tiny-deepseek2-lite", kimivl, {}),
+    "paddleocr": ("tiny-paddleocr", paddleocr, {}),
+    "glm4v": ("vision/sectioned-glm4", glm4v, {}),
     "gemma4v": ("tiny-gemma4", gemma4v, {}),
     "llava": ("quiet-llama", lambda out: llava(out, clip=True), {}),
     "llavanext": ("quiet-llama", lambda out: llava(out, clip=False), {}),
@@ -324,10 +367,35 @@ def loaded(path: str) -> Any:
     return module
 
 
+def write_sectioned_glm4(path: Path) -> None:
+    """Writes a GLM-4 with positions of a plane, whose vocabulary is that of the tiny one."""
+    g, sizes = Source(12), {96: 32, 224: 48, 448: 96, 359: 359}
+    with GGUFFile.open(HERE / "tiny-glm4.gguf") as file:
+        values: Keys = {}
+        for key, value in file.metadata.items():
+            if key != "general.architecture":
+                values[key] = value.tolist() if isinstance(value, np.ndarray) else value
+        tensors = {
+            name: g.vector(32, 1)
+            if len(one.shape) == 1
+            else g.matrix(*(16 if "attn_k" in name or "attn_v" in name else sizes[one.shape[0]], sizes[one.shape[1]]))
+            for name, one in file.tensors.items()
+            if not name.startswith("blk.1.")
+        }
+    values |= {
+        "glm4.embedding_length": 32, "glm4.block_count": 1, "glm4.feed_forward_length": 48,
+        "glm4.attention.head_count": 2, "glm4.attention.key_length": 16, "glm4.attention.value_length": 16,
+        "glm4.rope.dimension_count": 8, "glm4.rope.dimension_sections": [1, 1, 2, 0],
+    }  # fmt: skip
+    write(path, "glm4", values, tensors, half=True)
+
+
 def record(name: str) -> None:
     """Writes the projector, and records libmtmd's embeddings of images."""
     oracle = loaded(os.environ["MTMD"])
     model, make, more = MODELS[name]
+    if name == "glm4v":
+        write_sectioned_glm4(HERE / f"{model}.gguf")
     with GGUFFile.open(HERE / f"{model}.gguf") as file:
         width = file.int(f"{file.str('general.architecture')}.embedding_length")
     tensors, metadata = make(width)

@@ -22,6 +22,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import ENCODER_CONTEXT, DeviceOptions, room_of
 from rwkv_gpu.llm.pooling import Pooling
 from rwkv_gpu.llm.runners import Opened
@@ -177,15 +178,18 @@ def pool_of(file: GGUFFile, works: Sequence[Workload]) -> Pool:
 @contextmanager
 def runner_for(
     file: GGUFFile, works: list[Workload], device: str, *, tuned: bool = True, layers_per_submit: int = 0,
-    matrix_units: MatrixUnits = "auto", offload: Offload = ON_GPU, split: str | None = None,
+    matrix_units: MatrixUnits = "auto", offload: Offload = ON_GPU, split: str | None = None, head: bool = False,
     **room: Unpack[CacheOptions],
 ) -> Iterator[Runner]:  # fmt: skip
-    """Loads the model with just the memory that the workloads need."""
+    """Loads the model with just the memory that the workloads need; with `head`, on one device with its draft head."""
     slots, context, tokens, least = needed(works)
     open_chunk = any(work.chunk == BY_DEVICE for work in works)
     rows = max(least, DEFAULT_CHUNK) if open_chunk else least
     room = {**room, "slots": slots, "context": context, "tokens": tokens}
     model, names, folder = load_model(file), device_names(device), tuned_folder() if tuned else None
+    if head and len(names) == 1:
+        with drafts_of(DraftOptions(), file, model) as drafts:
+            model, room["drafts"] = drafts.in_use(model), drafts.most
     if any(work.kind != "embed" for work in works):
         refuse_encoder(model)
     shares, choices = shares_of(split, len(names)), choices_of(names)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -13,7 +14,18 @@ from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import slug
-from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table, trace
+from rwkv_gpu.llm.drafts import DraftOptions
+from rwkv_gpu.measure.profiling import (
+    ANSWERED,
+    DraftResult,
+    Profiled,
+    as_data,
+    draft_result,
+    heading,
+    profile,
+    table,
+    trace,
+)
 from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.workload import Workload
@@ -40,28 +52,35 @@ from .texts import write_text
     "--save", type=click.Path(path_type=Path), metavar="FOLDER", envvar="RWKV_GPU_PROFILE_SAVE",
     help="Write FOLDER/GPU/MODEL.json and .md.",
 )  # fmt: skip
-@shared("as_json", "kv", "matrix_units", "device")
+@shared("no_draft", "as_json", "kv", "matrix_units", "device")
 def command(
     model: str | None, synthetic: str | None, prompt: list[int], batch: list[int] | None, depth: list[int],
     repeats: int, trace_path: Path | None, save: Path | None, kv: KVType, matrix_units: MatrixUnits, device: str,
-    as_json: bool,
+    no_draft: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Time every dispatch of prefill and decode steps, compared with what the device can do.
 
-    For an embedding model, the step embeds one text.
+    For an embedding model, the step embeds one text. If the model drafts by a head of its own, the head's step is
+    timed, too, and the drafts of a greedy answer are counted.
     """
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))
-        works = steps_of(load_model(file), prompt, batch, depth)
-        runner = running.enter_context(runner_for(file, works, device, kv=kv, matrix_units=matrix_units))
+        loaded = load_model(file)
+        heads = not no_draft and DraftOptions().head(loaded) is not None
+        works = steps_of(loaded, prompt, batch, depth, heads=heads)
+        runner = running.enter_context(
+            runner_for(file, works + [ANSWERED] * heads, device, kv=kv, matrix_units=matrix_units, head=heads)
+        )
         if not isinstance(runner, GpuRunner):
             where = "a model over several devices" if isinstance(runner, SplitRunner) else "the cpu device"
             raise BadInput(f"{where} cannot be profiled; name one GPU by --device, see `rwkv-gpu devices`")
         roofline = measure_roofline(runner.device)
         subject, place = Subject.of(file), Place.of(runner.device, roofline, __version__)
         profiles = list(profile(runner, works, repeats, roofline))
-    text = _text(subject, place, profiles)
-    data = json.dumps({**facts(subject, place), "profiles": [as_data(one) for one in profiles]}, indent=2)
+        drafts = draft_result(runner) if heads else None
+    text = _text(subject, place, profiles, drafts)
+    found = {**facts(subject, place), "profiles": [as_data(one) for one in profiles]}
+    data = json.dumps(found | ({"drafts": asdict(drafts)} if drafts else {}), indent=2)
     files = {trace_path: trace(profiles)} if trace_path else {}
     if save:
         stem = save / slug(place.device) / subject.name
@@ -76,19 +95,22 @@ def command(
         print_text(text)
 
 
-def steps_of(model: Model, prompt: Sequence[int], batch: Sequence[int] | None, depth: Sequence[int]) -> list[Workload]:
+def steps_of(
+    model: Model, prompt: Sequence[int], batch: Sequence[int] | None, depth: Sequence[int], *, heads: bool = False
+) -> list[Workload]:
     """The steps to time, as workloads."""
     if is_encoder(model):
         refuse_decode({"-b": batch, "--depth": depth})
         return texts_of(model, prompt, [1], None)
     works = [Workload("pp", p, d, 1, p) for d in depth for p in prompt if p]
     works += [Workload("tg", 1, d, b, b) for d in depth for b in ([1] if batch is None else batch) if b]
+    works += [replace(work, kind="draft") for work in works if work.kind == "tg" and heads]
     if not works:
         raise BadInput("nothing to profile: --prompt or --batch must be above 0")
     return works
 
 
-def _text(subject: Subject, place: Place, profiles: list[Profiled]) -> str:
+def _text(subject: Subject, place: Place, profiles: list[Profiled], drafts: DraftResult | None) -> str:
     parts = [f"# {subject.name}\n\n{subject}\n\n{place}, rwkv-gpu {place.version}\n"]
     parts += [f"## {one.name}\n\n{heading(one)}\n\n{table(one)}\n" for one in profiles]
-    return "\n".join(parts)
+    return "\n".join([*parts, *([f"{drafts}\n"] if drafts else [])])

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.device_sampling import draw_row
 from ..engine.gpu_runner import GpuRunner
-from ..engine.runner import Logits, Output, Runner
+from ..engine.runner import DraftOutput, Logits, Output, Runner
 from ..engine.sampling_params import SamplingParams
 from ..engine.step_result import PendingStep, SamplingInputs
 from ..gpu.plan import Plan
@@ -23,7 +23,7 @@ from .roofline import Roofline
 from .workload import Workload
 
 # Output of a prompt's last step, of each decode step, and of each embedding step.
-OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain", "embed": "hidden"}
+OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain", "embed": "hidden", "draft": DraftOutput("plain", 0)}
 Pool = Callable[[Logits], object]  # pools all tokens of a text, [T, D], to one vector
 
 
@@ -183,8 +183,9 @@ def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) 
     begin, host = time.perf_counter(), time.thread_time()  # waiting uses no CPU time
     for step in steps:
         batch = runner.prepare(step)
-        if work.kind == "tg":
-            flights.append(runner.submit(batch, draws))
+        if work.kind in ("tg", "draft"):
+            submit = runner.submit if work.kind == "tg" else runner.draft
+            flights.append(submit(batch, draws))
         else:
             plan = runner.plan_for(batch)
             counts = len(batch.segments), len(batch.outputs), runner.queue.layers_per_submit

@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..engine.engine import Engine
 from ..engine.gpu_runner import GpuRunner
+from ..engine.request import Request
+from ..engine.sampling_params import SamplingParams
+from ..engine.speculation.head_drafts import HeadDrafts
+from ..engine.speculation.speculator import Speculator
 from ..gpu.profile import Profile, StepTime, Timed, profile_plan
 from .bench import OUTPUT, Timing, greedy, rewind, spans, timed
 from .roofline import Roofline
 from .workload import Workload
 
 LAYERS, DISPATCHES = 1, 2  # rows within a trace process; each process is a workload
+PROMPT = 16
+ANSWERED = Workload("pp", 160, 0, 1, PROMPT)  # a prompt and an answer, with drafts
 SETTLE = 0.5  # seconds of work before timing, as clocks drop while kernels are compiled
 
 
@@ -29,9 +36,9 @@ class Profiled:
 
     @property
     def name(self) -> str:
-        """pp512 @ d4096, or tg b16 @ d4096"""
+        """pp512 @ d4096, tg b16 @ d4096, or draft b1: a step of the head"""
         work = self.workload
-        head = f"tg b{work.batch}" if work.kind == "tg" else f"pp{work.tokens}"
+        head = f"{work.kind} b{work.batch}" if work.kind in ("tg", "draft") else f"pp{work.tokens}"
         return head + (f" @ d{work.depth}" if work.depth else "")
 
     def share(self, step: StepTime) -> float:
@@ -45,6 +52,32 @@ class Profiled:
         sums = (sum(getattr(step, name) for step in steps) for name in ("calls", "seconds", "nbytes", "flops"))
         calls, seconds, nbytes, flops = sums
         return StepTime("all", calls, seconds, nbytes, flops)
+
+
+@dataclass(frozen=True)
+class DraftResult:
+    """What drafts of the model's head did for a greedy answer to random tokens."""
+
+    drafted: int
+    accepted: int
+    gain: float | None  # speed of steps with drafts, relative to steps without; None if it is not known
+
+    def __str__(self) -> str:
+        gain = "gain unknown" if self.gain is None else f"{self.gain:.2f} times as fast as without"
+        return f"drafts: {self.drafted} drafted, {self.accepted} accepted, {gain}"
+
+
+def draft_result(runner: GpuRunner) -> DraftResult:
+    """Answers a random prompt with drafts of the model's head, of which the engine chooses the length."""
+    assert runner.head is not None, "it drafts"
+    rewind(runner, ANSWERED)
+    head, runner.chunk_size = HeadDrafts(runner), ANSWERED.chunk
+    engine = Engine(runner, speculator=Speculator(min(runner.head.most, runner.cache_config.drafts), [head]))
+    [prompt] = ANSWERED.ids()
+    engine.add(Request(prompt[:PROMPT], SamplingParams(temperature=0.0, max_tokens=ANSWERED.tokens - PROMPT)))
+    while engine.busy:
+        engine.step()
+    return DraftResult(engine.drafted, engine.accepted, engine.activity.gain)
 
 
 def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline: Roofline) -> Iterator[Profiled]:

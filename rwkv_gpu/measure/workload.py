@@ -19,10 +19,10 @@ LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # llama-bench's names of the k
 class Workload:
     """A prompt read in chunks, tokens decoded by several sequences from a depth on, or texts embedded by an encoder.
 
-    Each text is embedded whole, in a single step.
+    Each text is embedded whole, in a single step. In a step of kind "draft", the model's head drafts a token of each.
     """
 
-    kind: str  # pp, tg or embed
+    kind: str  # pp, tg, embed or draft
     tokens: int  # per sequence
     depth: int
     batch: int  # number of sequences

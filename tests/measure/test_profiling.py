@@ -11,6 +11,7 @@ from rwkv_gpu.measure.profiling import Profiled, profile, trace
 from rwkv_gpu.measure.roofline import Roofline
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
+from tests.golden.heads import write_headed
 from tests.golden_files import OWN
 from tests.measure.test_synthetic import TINY_MIXTURE
 from tests.measure.tiny import opened_tiny
@@ -60,6 +61,17 @@ def test_the_saved_chat_equals_the_screen(adapter, tmp_path):
     data = json.loads(saved.with_suffix(".json").read_text())
     assert [one["test"] for one in data["profiles"]] == ["pp4", "tg b1"]
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_the_head_of_a_model_is_profiled_and_its_drafts_are_counted(adapter, tmp_path):
+    given = ["profile", str(write_headed(tmp_path / "model.gguf", "qwen35")), "-p", "0", "-r", "1"]
+    for more, steps in (["--json"], ["tg b1", "draft b1"]), (["--json", "--no-draft"], ["tg b1"]):
+        result = CliRunner().invoke(cli, [*given, *more, "--device", str(adapter.index)])
+        assert result.exit_code == 0, result.output
+        data = json.loads(result.stdout)
+        assert [one["test"] for one in data["profiles"]] == steps
+        assert ("drafts" in data) == (len(steps) > 1)
+        assert "drafts" not in data or data["drafts"]["drafted"] >= data["drafts"]["accepted"] >= 0
 
 
 def test_of_an_encoder_the_step_of_a_text_is_profiled(adapter):

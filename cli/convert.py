@@ -41,7 +41,7 @@ def command(source: str, target: str, kind: str, template: str, base: str | None
 
     IN is a folder of the Hugging Face hub: Llama, Mistral, Qwen2, Qwen3, Qwen3.5, Gemma 3, SmolLM3, LFM2, Mamba-2,
     BERT, RWKV-7 of flash-linear-attention, or a LoRA adapter of PEFT. Or it is a file of torch (.pth), safetensors
-    (.st) or web-rwkv (.prefab) with RWKV-6 or RWKV-7. No code in it runs. Types:
+    (.st) or web-rwkv (.prefab) with RWKV-4 to RWKV-7. No code in it runs. Types:
     """
     if not may_replace(Path(target)):
         raise click.exceptions.Exit(1)

@@ -25,7 +25,7 @@ from .families import FAMILIES, architecture_of, family_of
 from .folder import plan_folder
 from .lora import plan_adapter
 from .planned import Plan, Planned
-from .rwkv import LAYOUTS, layout_of, plan_rwkv
+from .rwkv import layout_of, plan_rwkv
 from .world import TEMPLATE
 
 # Matrices that stay float32, as llama.cpp has it.
@@ -75,7 +75,7 @@ def _plan(checkpoint: Checkpoint, template: str) -> Plan:
         own: dict[str, Value] = {"tokenizer.chat_template": template} if template else {}
         return replace(plan, metadata=plan.metadata | own)
     found = architecture_of(checkpoint.config) or checkpoint.config.get("model_type") or "unknown tensors"
-    known = ", ".join([*sorted({layout.architecture for layout in LAYOUTS}), *FAMILIES])
+    known = ", ".join(["RWKV-4 to RWKV-7", *FAMILIES])
     raise UnsupportedModel(
         f"{path}: {printable(str(found), 60)} cannot be converted; known: {known}; for others, take "
         "llama.cpp's convert_hf_to_gguf.py"

@@ -18,6 +18,7 @@ RESHAPES: dict[str, Callable[[Floats], Floats]] = {
     "": lambda x: x,
     "flat": lambda x: x.reshape(-1),
     "turned": lambda x: x.swapaxes(-1, -2),
+    "rest": lambda x: 1 - x.reshape(-1),
 }
 
 

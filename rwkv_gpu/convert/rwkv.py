@@ -1,11 +1,13 @@
-"""Converts RWKV-6 and RWKV-7 from BlinkDL's programs, web-rwkv and flash-linear-attention (fla) folders.
+"""Converts RWKV-4 to RWKV-7 from BlinkDL's programs, web-rwkv and flash-linear-attention (fla) folders.
 
 Each row of a layout has the names of a tensor in both files, and how it is reshaped.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ..errors import BadFile, printable
 from ..gguf.header import Value
@@ -15,6 +17,7 @@ from .world import world_tokenizer
 
 CONTEXT = 1 << 20  # tokens; nothing limits it
 EPS = 1e-5
+RANK = 8  # of zeros
 RESCALE = 6  # RWKV-6: layers after which outputs are halved, so that float16 does not overflow
 RESCALED = ("time_mix_output.weight", "channel_mix_value.weight")
 
@@ -28,8 +31,10 @@ class Layout:
     ends: Sequence[tuple[str, str]]
     rows: Sequence[tuple[str, str, str]]
     lerps: Sequence[str]  # stacked to time_mix_lerp_fused
-    heads: str  # [heads, head size]
+    heads: str = ""  # [heads, head size]
     ignored: str = r"(?!)"  # a pattern of names
+    zeros: Mapping[str, Callable[[int], tuple[int, ...]]] = field(default_factory=dict)  # shapes by the width
+    lerps_are: str = ""  # how they are reshaped
 
 
 def _both(name: str, target: str) -> list[tuple[str, str, str]]:
@@ -95,6 +100,48 @@ RWKV6 = Layout(
 )
 
 
+_MIX = [(f"blocks.{{i}}.ffn.time_mix_{letter}", f"channel_mix_lerp_{letter}.weight", "rest") for letter in "kr"]
+_RECEPTANCE = ("blocks.{i}.ffn.receptance.weight", "channel_mix_receptance.weight", "")
+# RWKV-5.2 becomes RWKV-6 with mixes and decays that do not depend on data: low-rank matrices of zeros.
+RWKV5 = Layout(
+    "rwkv6",
+    "blocks.0.att.time_faaaa",
+    _ENDS,
+    [
+        *_MATRICES,
+        *_MIX,
+        _RECEPTANCE,
+        ("blocks.{i}.att.gate.weight", "time_mix_gate.weight", ""),
+        ("blocks.{i}.att.time_decay", "time_mix_decay.weight", "flat"),
+        ("blocks.{i}.att.time_faaaa", "time_mix_first.weight", ""),
+    ],
+    [f"blocks.{{i}}.att.time_mix_{letter}" for letter in "kkvrg"],
+    "blocks.0.att.time_faaaa",
+    zeros={
+        "time_mix_lerp_x.weight": lambda width: (width,),
+        "time_mix_w1.weight": lambda width: (5 * RANK, width),
+        "time_mix_w2.weight": lambda width: (5, width, RANK),
+        "time_mix_decay_w1.weight": lambda width: (RANK, width),
+        "time_mix_decay_w2.weight": lambda width: (width, RANK),
+    },
+    lerps_are="rest",
+)
+RWKV4 = Layout(
+    "rwkv4",
+    "blocks.0.att.time_first",
+    _ENDS,
+    [
+        *(row for row in _MATRICES if "ln_x" not in row[0]),
+        *_MIX,
+        _RECEPTANCE,
+        ("blocks.{i}.att.time_decay", "time_mix_decay.weight", "flat"),
+        ("blocks.{i}.att.time_first", "time_mix_first.weight", "flat"),
+    ],
+    [f"blocks.{{i}}.att.time_mix_{letter}" for letter in "rkv"],
+    lerps_are="rest",
+)
+
+
 def _fla_rows() -> list[tuple[str, str, str]]:
     at = "model.layers.{i}"
     names = {"r_proj": "receptance", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
@@ -136,8 +183,9 @@ def _of_web(layout: Layout) -> Layout:
     return replace(layout, mark=renamed(layout.mark), rows=rows, lerps=lerps, heads=heads)
 
 
-WEB7, WEB6 = _of_web(RWKV7), _of_web(RWKV6)
-LAYOUTS = (RWKV7, RWKV6, WEB6, FLA7)
+WEB7, WEB6, WEB5 = map(_of_web, (RWKV7, RWKV6, RWKV5))
+WEB5 = replace(WEB5, mark="blocks.0.att.gate.weight")
+LAYOUTS = (RWKV7, RWKV6, WEB6, RWKV5, WEB5, RWKV4, FLA7)
 
 
 def layout_of(tensors: Mapping[str, Stored]) -> Layout | None:
@@ -166,7 +214,7 @@ def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template
     if remaining:
         what = f"tensor {printable(min(remaining))!r} is none of {layout.architecture}"
         raise BadFile(f"{path}: {what}; give a file without additions")
-    heads = tensors[layout.heads].shape
+    heads = tensors[layout.heads].shape if layout.heads else (1, 0)
     if len(heads) != 2:
         raise BadFile(f"{path}: {layout.heads!r} has the shape {list(heads)}, expected [heads, head size]")
     shapes = {tensor.name: tensor.shape for tensor in planned}
@@ -176,7 +224,7 @@ def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template
 
 def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: float = 1) -> Planned:
     shape = tensor.shape
-    if reshape == "flat":
+    if reshape in ("flat", "rest"):
         shape = (tensor.count,)
     elif reshape == "turned":
         if len(shape) < 2:
@@ -190,11 +238,16 @@ def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored], sca
 
     The first layer of RWKV-7 gets copies of `a` as `v`, which llama.cpp requires but does not use.
     """
-    lerps = tuple(take(name.format(i=i)) for name in layout.lerps)
+    taken = {name: take(name.format(i=i)) for name in dict.fromkeys(layout.lerps)}
+    lerps = tuple(taken[name] for name in layout.lerps)
     if len({lerp.count for lerp in lerps}) > 1:
         raise BadFile(f"{path}: {layout.lerps[0].format(i=i)!r} and those like it differ in size")
-    fused = Planned(f"blk.{i}.time_mix_lerp_fused.weight", (len(lerps), 1, 1, lerps[0].count), lerps)
+    width = lerps[0].count
+    fused = Planned(f"blk.{i}.time_mix_lerp_fused.weight", (len(lerps), 1, 1, width), lerps, layout.lerps_are)
     first_v, planned = layout.architecture == "rwkv7" and i == 0, [fused]
+    for name, shape in layout.zeros.items():
+        sizes = shape(width)
+        planned.append(Planned(f"blk.{i}.{name}", sizes, constant=np.broadcast_to(np.float32(0), sizes)))
     for name, target, reshape in layout.rows:
         if first_v and target.startswith("time_mix_v") and target[10] in "012":
             continue
@@ -218,7 +271,7 @@ def _metadata(architecture: str, shapes: Mapping[str, tuple[int, ...]], layers: 
         "embedding_length": shapes["token_embd.weight"][-1],
         "block_count": layers,
         "attention.layer_norm_epsilon": EPS,
-        "wkv.head_size": head,
+        **({"wkv.head_size": head} if head else {}),
         "feed_forward_length": rows("channel_mix_key"),
         "attention.head_count": 0,  # llama.cpp wants it
     }
@@ -228,7 +281,7 @@ def _metadata(architecture: str, shapes: Mapping[str, tuple[int, ...]], layers: 
             "time_mix_extra_dim": rows("time_mix_w1") // len(RWKV6.lerps),
             "time_decay_extra_dim": rows("time_mix_decay_w1"),
         }
-    else:
+    elif architecture == "rwkv7":
         ranks = {"decay": "w", "iclr": "a", "gate": "g"}
         sizes |= {f"attention.{what}_lora_rank": rows(f"time_mix_{letter}1") for what, letter in ranks.items()}
         values = shapes.get("blk.1.time_mix_v1.weight", shapes["blk.0.time_mix_v1.weight"])

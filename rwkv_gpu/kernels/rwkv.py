@@ -18,6 +18,7 @@ NORM_SHIFT_MIX = Kernel(
     (Hole("output", tuple(f"rwkv/shift_output/{part}" for part in ("floats", "quantise", "round"))), LANES),
     (*QUANTISING, "lib/sum/subgroup", "lib/matrix_units/rounded"),
 )
+WKV4 = Kernel("rwkv/wkv4", "wkv4", (PLAIN,), tolerance=CLOSE)
 TIME_MIX = Kernel(
     "rwkv/time_mix",
     "time_mix",

@@ -75,6 +75,7 @@ MODULES = {
     "qwen35": "qwen35",
     "qwen35moe": "qwen35",
     "qwen3next": "qwen35",
+    "rwkv4": "rwkv4",
     "rwkv6": "rwkv6",
     "rwkv6qwen2": "rwkv6qwen2",
     "rwkv7": "rwkv7",

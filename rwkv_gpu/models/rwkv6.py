@@ -134,7 +134,7 @@ def load(file: GGUFFile) -> RWKV6:
         Layer(
             take_norm(tensors, f"blk.{i}.attn_norm", width),
             take_time_mix(tensors, i, width, size, own=True),
-            _channel_mix(tensors, i, width, inner),
+            take_channel_mix(tensors, i, width, inner),
             scale(i),
         )
         for i in range(layers)
@@ -189,7 +189,8 @@ def take_time_mix(
     )
 
 
-def _channel_mix(tensors: Tensors, i: int, width: int, inner: int) -> ChannelMix:
+def take_channel_mix(tensors: Tensors, i: int, width: int, inner: int) -> ChannelMix:
+    """A channel mix of RWKV-6, RWKV-5 or RWKV-4."""
     at = f"blk.{i}.channel_mix"
     return ChannelMix(
         norm=take_norm(tensors, f"blk.{i}.attn_norm_2", width),

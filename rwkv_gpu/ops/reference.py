@@ -388,6 +388,20 @@ class Reference(Ops[Array]):
         gated: Array = (_centred_heads(y, weight, bias, eps) * gate).reshape(len(r), -1)
         return gated
 
+    def wkv4(self, r: Array, k: Array, v: Array, vectors: Weight, state: State) -> Array:
+        decay, bonus = self.weights[vectors.name].reshape(2, -1)
+        y = np.empty_like(r)
+        for segment in self.batch.steps:
+            s = self._advanced(state, segment)
+            if not segment.start:
+                s[2] = -1e30
+            for t in range(segment.rows.start, segment.rows.stop):
+                a, b, _ = _averaged(s, k[t] + bonus, v[t])
+                y[t] = r[t] * a / b
+                s[2] -= np.exp(decay)
+                s[:] = _averaged(s, k[t], v[t])
+        return y
+
     def lightning_attention(self, qkv: Array, decays: Sequence[float], state: State) -> Array:
         heads, size, _ = state.shape
         q, k, v = np.moveaxis(qkv.reshape(len(qkv), heads, 3, size), 2, 0)
@@ -694,6 +708,13 @@ def _of_best_groups(scores: Array, how: Gating) -> Array:
     kept = np.zeros(two_best.shape, bool)
     np.put_along_axis(kept, best, True, axis=1)
     return np.where(kept[..., None], grouped, -np.inf).reshape(scores.shape)
+
+
+def _averaged(s: Array, k: Array, v: Array) -> Array:
+    """The sums of `wkv4` with v, whose exponent is k; [3, D]"""
+    most = np.maximum(s[2], k)
+    old, new = np.exp(s[2] - most), np.exp(k - most)
+    return np.stack([s[0] * old + v * new, s[1] * old + new, most])
 
 
 def _centred_heads(x: Array, weight: Array, bias: Array, eps: float) -> Array:

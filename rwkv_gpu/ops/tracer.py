@@ -308,6 +308,9 @@ class Tracer(Ops[Value]):
             )
         )
 
+    def wkv4(self, r: Value, k: Value, v: Value, vectors: Weight, state: State) -> Value:
+        return self._made(nodes.Wkv4(r, k, v, vectors, state, Value(r.shape)))
+
     def lightning_attention(self, qkv: Value, decays: Sequence[float], state: State) -> Value:
         return self._made(nodes.LightningAttention(qkv, tuple(decays), state, Value((qkv.shape[0], qkv.shape[1] // 3))))
 

@@ -677,6 +677,15 @@ class Ops(Protocol[Tensor]):
         Without: S = S diag(w) + v (k · (1 - w))ᵀ, and then y = S r / sqrt(N) · gate.
         """
 
+    def wkv4(self, r: Tensor, k: Tensor, v: Tensor, vectors: Weight, state: State) -> Tensor:
+        """RWKV-4's average of values by segment and channel; r, k, v and y are [T, D].
+
+        `vectors` [2, D] hold the logarithm of the decay w, and the bonus u. The state [3, D] holds the sums A and B of
+        the tokens before, divided by e^m, and m. They begin as zeros.
+
+        y = r · (A + e^(u + k) v) / (B + e^(u + k)), and then A = e^-w A + e^k v, B = e^-w B + e^k
+        """
+
     def lightning_attention(self, qkv: Tensor, decays: Sequence[float], state: State) -> Tensor:
         """Linear attention by segment and head, over S [N, N] = [value, key], from the state, [H, N, N], or from zeros
         before the first token. A row of qkv holds q, k and v of each head, one head after the other. y is [T, H · N].

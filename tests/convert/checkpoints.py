@@ -36,6 +36,32 @@ def rwkv6() -> dict[str, np.ndarray]:
     return _random(shapes)
 
 
+def rwkv5() -> dict[str, np.ndarray]:
+    """Returns a checkpoint in BlinkDL's format of RWKV-5.2."""
+    d, shapes = WIDTH, _around()
+    for i in range(LAYERS):
+        shapes |= _with_receptance(i, "kvrg")
+        shapes |= {f"blocks.{i}.att.{name}": (d // HEAD, HEAD) for name in ("time_decay", "time_faaaa")}
+        shapes |= {f"blocks.{i}.att.gate.weight": (d, d)}
+    return _random(shapes)
+
+
+def rwkv4() -> dict[str, np.ndarray]:
+    """Returns a checkpoint in BlinkDL's format of RWKV-4."""
+    shapes = {name: shape for name, shape in _around().items() if "ln_x" not in name}
+    for i in range(LAYERS):
+        shapes |= _with_receptance(i, "kvr")
+        shapes |= {f"blocks.{i}.att.{name}": (WIDTH,) for name in ("time_decay", "time_first")}
+    return _random(shapes)
+
+
+def _with_receptance(i: int, letters: str) -> dict[str, tuple[int, ...]]:
+    """Returns the tensors of a layer that RWKV-4 and RWKV-5 share."""
+    mixes = [*(f"att.time_mix_{letter}" for letter in letters), "ffn.time_mix_k", "ffn.time_mix_r"]
+    shapes: dict[str, tuple[int, ...]] = {f"blocks.{i}.{name}": (1, 1, WIDTH) for name in mixes}
+    return shapes | {f"blocks.{i}.ffn.receptance.weight": (WIDTH, WIDTH)}
+
+
 def fla7() -> dict[str, np.ndarray]:
     """Returns the model of `rwkv7` in flash-linear-attention's format. Its low-rank matrices are transposed."""
     names = {

@@ -140,7 +140,7 @@ def test_bad_checkpoints_are_refused_in_one_line_and_write_nothing(tmp_path, tor
     refused(r"expected \[heads, head size\]", as_file(blocks__0__att__r_k=np.ones(32)))
     refused("World vocabulary", as_file(emb__weight=np.ones((100, 32)), head__weight=np.ones((100, 32))))
     refused("infinite or NaN", as_file(blocks__1__att__key__weight=np.full((32, 32), np.nan)))
-    refused("cannot be converted; known: rwkv6, rwkv7", as_file(blocks__0__att__r_k=None))
+    refused("cannot be converted; known: RWKV-4 to RWKV-7", as_file(blocks__0__att__r_k=None))
     refused("no such file", tmp_path / "none.pth")
     (tmp_path / "text").write_text("hello")
     refused("is neither a file of torch.save", tmp_path / "text")

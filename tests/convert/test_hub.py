@@ -228,7 +228,7 @@ def test_a_config_of_another_model_is_refused(tmp_path):
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "original_max_position_embeddings"),
         ({"rope_scaling": {"rope_type": ["x"]}}, "positions of the type"),
         ({"quantization_config": {"quant_method": "gptq"}}, "is quantised already"),
-        ({"architectures": ["FooForCausalLM"]}, "FooForCausalLM cannot be converted; known: rwkv6, rwkv7, Llama"),
+        ({"architectures": ["FooForCausalLM"]}, "FooForCausalLM cannot be converted; known: RWKV-4 to RWKV-7, Llama"),
         ({"architectures": [5], "model_type": "x\n"}, "cannot be converted"),
         ({"text_config": {"num_hidden_layers": 7}}, "blk.2"),
     ):

@@ -12,10 +12,18 @@ from rwkv_gpu.ops.batch import Batch
 from tests.engine.test_engine import ids_of, small
 
 RECURRENT = (
-    "rwkv7", "arwkv7", "rwkv6", "rwkv6qwen2", "qwen35", "kimi-linear", "mamba", "mamba2", "falcon-h1", "lfm2",
+    "rwkv7", "arwkv7", "rwkv4", "rwkv6", "rwkv6qwen2", "qwen35", "kimi-linear", "mamba", "mamba2", "falcon-h1", "lfm2",
     "minimax-01",
 )  # fmt: skip
-KERNELS = ("rwkv7", "rwkv6", "qwen35", "mamba", "mamba2", "minimax-01")  # together they have all ops with a state
+KERNELS = (
+    "rwkv7",
+    "rwkv4",
+    "rwkv6",
+    "qwen35",
+    "mamba",
+    "mamba2",
+    "minimax-01",
+)  # together they have all ops with a state
 BEFORE, ROWS = 11, 6
 
 

@@ -59,26 +59,31 @@ def norm(arrays: Arrays, name: str) -> dict[str, Any]:
     return {"w": blob(arrays[f"{name}.weight"]), "b": blob(arrays[f"{name}.bias"])}
 
 
+def version_of(arrays: Arrays) -> str:
+    marks = {"r_k": "V7", "time_maa_x": "V6", "gate.weight": "V5", "time_first": "V4"}
+    return next(version for mark, version in marks.items() if f"blocks.0.att.{mark}" in arrays)
+
+
 def prefab(arrays: Arrays, kind: str = "Fp16", rescale: int | None = 1024) -> bytes:
-    """Returns the file of a checkpoint in BlinkDL's format of RWKV-7 or RWKV-6. Matrices of layer 1 are `kind`."""
-    is_7 = "blocks.0.att.r_k" in arrays
+    """Returns the file of a checkpoint in BlinkDL's format. Matrices of layer 1 are `kind`."""
+    version = version_of(arrays)
     layers = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("blocks."))
-    heads = len(arrays["blocks.0.att.r_k" if is_7 else "blocks.0.att.time_faaaa"])
-    info = {"version": "V7" if is_7 else "V6", "num_layer": layers, "num_emb": arrays["emb.weight"].shape[1],
+    heads = 1 if version == "V4" else len(arrays["blocks.0.att." + ("r_k" if version == "V7" else "time_faaaa")])
+    info = {"version": version, "num_layer": layers, "num_emb": arrays["emb.weight"].shape[1],
             "num_hidden": len(arrays["blocks.0.ffn.key.weight"]), "num_vocab": len(arrays["emb.weight"]),
             "num_head": heads, "custom": {"V7": {"w": 8, "a": 8, "g": 8, "v": 8}}}  # fmt: skip
-    ln = "ln" if is_7 else "layer_norm"
+    ln = "ln" if version == "V7" else "layer_norm"
     tensor = {
         "embed": {ln: norm(arrays, "blocks.0.ln0"), "w": blob(arrays["emb.weight"])},
         "head": {ln: norm(arrays, "ln_out"), "w": matrix(arrays["head.weight"], "Fp16")},
-        "layers": [_layer(arrays, i, kind if i else "Fp16", rescale or 6, is_7=is_7) for i in range(layers)],
+        "layers": [_layer(arrays, i, kind if i else "Fp16", rescale or 6, version) for i in range(layers)],
     }
     more = {} if rescale is None else {"rescale": rescale, "sep": 1024}
     return cbor({"context": [], "info": info, **more, "tensor": tensor})
 
 
-def _layer(arrays: Arrays, i: int, kind: str, rescale: int, *, is_7: bool) -> dict[str, Any]:
-    at, scale = f"blocks.{i}", 2.0 ** -(i // rescale)
+def _layer(arrays: Arrays, i: int, kind: str, rescale: int, version: str) -> dict[str, Any]:
+    at, scale, mix = f"blocks.{i}", 2.0 ** -(i // rescale), "time_maa" if version == "V6" else "time_mix"
 
     def matrices(part: str, names: str) -> dict[str, Any]:
         halved = {"att": "output", "ffn": "value"}[part]
@@ -86,26 +91,33 @@ def _layer(arrays: Arrays, i: int, kind: str, rescale: int, *, is_7: bool) -> di
                 for name in names.split()}  # fmt: skip
 
     def taken(part: str, names: str) -> dict[str, Any]:
-        return {name: blob(arrays[f"{at}.{part}.{name.replace('time_mix', 'time_maa')}"].reshape(-1))
+        return {name: blob(arrays[f"{at}.{part}.{name.replace('time_mix', mix)}"].reshape(-1))
                 for name in names.split()}  # fmt: skip
 
     def low(name: str) -> dict[str, Any]:
         return {"Fp16": blob(arrays[f"{at}.att.{name}"].swapaxes(-1, -2))}
 
-    gn = {end: blob(arrays[f"{at}.att.ln_x.{end}eight" if end == "w" else f"{at}.att.ln_x.bias"].reshape(-1, 16))
-          for end in "wb"}  # fmt: skip
-    if is_7:
+    ln_x = {} if version == "V4" else {"w": "weight", "b": "bias"}
+    gn = {end: blob(arrays[f"{at}.att.ln_x.{name}"].reshape(-1, 16)) for end, name in ln_x.items()}
+    if version == "V7":
         att = taken("att", "x_r x_w x_k x_v x_a x_g w0 a0 v0 k_k k_a")
         att |= {f"{letter}{n}": low(f"{letter}{n}") for letter in "wagv" for n in (1, 2)}
         att |= {"r_k": blob(arrays[f"{at}.att.r_k"]), **matrices("att", "key value receptance output"), "gn": gn}
         ffn = taken("ffn", "x_k") | matrices("ffn", "key value")
         return {"att_ln": norm(arrays, f"{at}.ln1"), "ffn_ln": norm(arrays, f"{at}.ln2"), "att": att, "ffn": ffn}
-    mix = np.concatenate([arrays[f"{at}.att.time_maa_{letter}"].reshape(1, 1, -1) for letter in "wkvrg"])
-    att = taken("att", "time_decay time_mix_x") | {"time_mix": blob(mix)}
-    att |= {"time_first": blob(arrays[f"{at}.att.time_faaaa"].reshape(-1), "<f4"), "group_norm": gn}
-    att |= {f"{name}{n}": low(name.replace("mix", "maa") + str(n)) for name in ("time_decay_w", "time_mix_w")
-            for n in (1, 2)}  # fmt: skip
-    att |= matrices("att", "key value receptance gate output")
+    first = "time_first" if version == "V4" else "time_faaaa"
+    att = {"time_first": blob(arrays[f"{at}.att.{first}"].reshape(-1), "<f4")}
+    if version == "V6":
+        rows = np.concatenate([arrays[f"{at}.att.time_maa_{letter}"].reshape(1, 1, -1) for letter in "wkvrg"])
+        att |= taken("att", "time_decay time_mix_x") | {"time_mix": blob(rows)}
+        att |= {f"{name}{n}": low(name.replace("mix", "maa") + str(n)) for name in ("time_decay_w", "time_mix_w")
+                for n in (1, 2)}  # fmt: skip
+    else:
+        exponent = -np.exp(arrays[f"{at}.att.time_decay"].reshape(-1).astype(np.float64))
+        att |= {"time_decay": blob(exponent if version == "V4" else np.exp(exponent), "<f4")}
+        att |= taken("att", "time_mix_k time_mix_v time_mix_r" + (" time_mix_g" if version == "V5" else ""))
+    att |= matrices("att", "key value receptance output") | ({"group_norm": gn} if gn else {})
+    att |= {} if version == "V4" else matrices("att", "gate")
     ffn = taken("ffn", "time_mix_k time_mix_r") | matrices("ffn", "receptance key value")
     return {"att_layer_norm": norm(arrays, f"{at}.ln1"), "ffn_layer_norm": norm(arrays, f"{at}.ln2"),
             "att": att, "ffn": ffn}  # fmt: skip

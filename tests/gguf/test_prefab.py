@@ -34,14 +34,13 @@ def web(arrays):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["rwkv7", "rwkv6"])
+@pytest.mark.parametrize("kind", ["rwkv7", "rwkv6", "rwkv5", "rwkv4"])
 def test_files_of_web_rwkv_become_the_model_of_their_checkpoint(tmp_path, kind):
     arrays = getattr(checkpoints, kind)()
     files = {
         "own.st": whole({name: ("F16", array) for name, array in arrays.items()}),
         "web.st": whole(web(arrays)),
-        "halved.prefab": prefab(arrays, rescale=1),
-        "old.prefab": prefab(arrays, rescale=None),
+        "a.prefab": prefab(arrays, rescale=None if kind == "rwkv4" else 1),
     }
     expected = None
     for name, data in files.items():
@@ -54,7 +53,8 @@ def test_files_of_web_rwkv_become_the_model_of_their_checkpoint(tmp_path, kind):
         expected = expected or found
         assert found.keys() == expected.keys()
         for tensor, array in found.items():
-            np.testing.assert_array_equal(array, expected[tensor], err_msg=f"{name}: {tensor}")
+            error = 1e-6 if tensor.endswith("time_mix_decay.weight") else 0  # their powers are saved
+            np.testing.assert_allclose(array, expected[tensor], error, error, err_msg=f"{name}: {tensor}")
 
 
 @pytest.mark.parametrize(("kind", "step"), [("Int8", 2 / 255), ("Fp4", 0.31), ("Nf4", 0.31)])
@@ -117,7 +117,7 @@ def test_mutants_are_refused_in_one_line(tmp_path, monkeypatch):
     sound, path = prefab(checkpoints.rwkv7(), "Fp4"), tmp_path / "a.prefab"
     heads = [i for i in range(len(sound) - 8) if sound[i : i + 6] in (b"\x65shape", b"\x64data\x59"[:6])]
     outcomes = set()
-    for seed in range(300):
+    for seed in range(100):
         rng, data = random.Random(seed), bytearray(sound)
         for _ in range(rng.randint(1, 3)):
             at = rng.choice(heads) + rng.randrange(24) if seed % 3 else rng.randrange(400)

@@ -5,11 +5,13 @@
 Weights are random, from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised.
 Therefore it computes a twin of the model with the same weights, dequantised to float32. A runner that decodes weights
 in its kernels and computes in float32 must give the same results. The logits of some models come from scripts in this
-folder instead: PLaMo 2 from `plamo2.py`, Chameleon 34B from `chameleon.py`, RWKV-7a and 7b from `rwkv7_deep.py`.
+folder instead: PLaMo 2 from `plamo2.py`, Chameleon 34B from `chameleon.py`, RWKV-4 from `rwkv4.py`, RWKV-7a and
+7b from `rwkv7_deep.py`.
 Gemma 3n, GPT-2, StarCoder and the encoders were recorded by a build of llama.cpp that computes GELU without a table
 (GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from rwkv_gpu.gguf.planes import dequantise_rows
 from tests.gguf.blocks import mild_rows
 from tests.golden import chameleon as chameleon_in_float64
 from tests.golden import plamo2 as plamo2_in_float64
+from tests.golden import rwkv4 as rwkv4_in_float64
 from tests.golden import rwkv7_deep as rwkv7_in_float64
 from tests.golden_files import RECOMBINED
 
@@ -93,6 +96,26 @@ def rwkv7(seed: int, width: int = 128, inner: int = 256, rank: int = 32) -> tupl
     }  # fmt: skip
     keys |= {f"attention.{name}_lora_rank": rank for name in ("decay", "iclr", "value_residual_mix", "gate")}
     return t, keys | {"context_length": 1024, "block_count": 2, "embedding_length": width, "feed_forward_length": inner}
+
+
+def rwkv4(seed: int, width: int = 64, inner: int = 128) -> tuple[Tensors, Keys]:
+    """RWKV-4 with two layers, of which some channels forget at once and others hardly anything."""
+    tensors, keys = rwkv7(seed, width, inner)
+    g = Source(seed + 1)
+    for name in [name for name in tensors if re.search(r"time_mix_(ln|[wagvkr]_?[k012a]\b|lerp)", name)]:
+        del tensors[name]
+    for i in range(2):
+        at = f"blk.{i}"
+        tensors |= {
+            f"{at}.time_mix_lerp_fused.weight": (g.uniform(3, 1, 1, width), "F32"),
+            f"{at}.time_mix_decay.weight": (20 * g.vector(width), "F32"),
+            f"{at}.time_mix_first.weight": (10 * g.vector(width), "F32"),
+            f"{at}.channel_mix_lerp_k.weight": (g.uniform(width), "F32"),
+            f"{at}.channel_mix_lerp_r.weight": (g.uniform(width), "F32"),
+            f"{at}.channel_mix_receptance.weight": (g.matrix(width, width), "Q8_0"),
+        }
+    sizes = ("layer_norm_epsilon", "context_length", "block_count", "embedding_length", "feed_forward_length")
+    return tensors, {name: value for name, value in keys.items() if name.endswith(sizes)}
 
 
 def deep_rwkv7(seed: int, *, attends: bool) -> tuple[Tensors, Keys]:
@@ -973,6 +996,7 @@ WINDOWS: Keys = {"attention.sliding_window": 16}
 GATELESS = {"ffn_gate": ""}
 MODELS = {
     "rwkv7": lambda: rwkv7(1),
+    "rwkv4": lambda: rwkv4(175),
     "llama": lambda: transformer(2),
     "qwen3": lambda: transformer(3, norms=True),
     "qwen3moe": lambda: transformer(4, norms=True, experts=4),
@@ -1380,6 +1404,7 @@ OTHERS = QUIET | {
 # Models that are computed in float64.
 FORWARDS: dict[str, Any] = {
     "plamo2": plamo2_in_float64.Forward,
+    "rwkv4": rwkv4_in_float64.Forward,
     "swin-chameleon": chameleon_in_float64.Forward,
     **dict.fromkeys(("tiny-embedded-rwkv7", "tiny-deep-rwkv7"), rwkv7_in_float64.Forward),
 }
@@ -1426,7 +1451,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
 def vocabulary(writer: gguf.GGUFWriter, arch: str, count: int) -> None:
     """Returns a vocabulary of this size: the bytes, some letters and words, and unused tokens."""
     words = ["a", "b", "c", "the", " the", " a", "ing", "er", "\n\n", "hello", " world", "user"]
-    if arch == "rwkv7":
+    if arch in ("rwkv4", "rwkv7"):
         tokens = ["<s>", *(f"\\x{n:02x}" for n in range(256)), *(repr(word)[1:-1] for word in words)]
         writer.add_tokenizer_model("rwkv")
         writer.add_token_list(tokens + [f"[PAD{n}]" for n in range(len(tokens), count)])

@@ -13,6 +13,7 @@ from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, 
 
 HEADS = [(4, 2, 64, 128), (5, 1, 32, 24), (2, 2, 64, 256), (8, 1, 16, 16)]  # H, G, P, N
 CHANNELS, COLUMNS = 75, 16
+AVERAGES = 96  # channels of RWKV-4
 HALVED = 5e-3  # on matrix units, where what is multiplied is rounded to float16
 
 
@@ -51,11 +52,31 @@ def scan_inputs(rows: int) -> Arrays:
     }
 
 
+class Averages(Case):
+    """A case whose states are sums of positive numbers."""
+
+    def slots(self, seed: int = 0) -> Arrays:
+        return {name: abs(array) for name, array in super().slots(seed).items()}
+
+
+def averages_case() -> Case:
+    def says(g, w, s, r, k, v):
+        return {"y": g.wkv4(r, k, v, w["vectors"], s["ssm"])}
+
+    return Averages(says, {"vectors": normal(2, AVERAGES)}, [State("ssm", (3, AVERAGES))])
+
+
+def averages_inputs(rows: int) -> Arrays:
+    """The exponents are so large that their powers are infinite in float32."""
+    return {name: gain * normal(rows, AVERAGES, seed=3 + gain) for name, gain in (("r", 1), ("k", 90), ("v", 2))}
+
+
 CASES: dict[str, Any] = {
     **{f"ssd {sizes}": (ssd_case(*sizes), lambda rows, sizes=sizes: ssd_inputs(rows, *sizes)) for sizes in HEADS},
     "selective_scan": (scan_case(), scan_inputs),
+    "wkv4": (averages_case(), averages_inputs),
 }
-FEW = ["ssd (5, 1, 32, 24)", "selective_scan"]
+FEW = ["ssd (5, 1, 32, 24)", "selective_scan", "wkv4"]
 
 
 def sigmoid(x):
@@ -151,7 +172,7 @@ def test_a_sequence_of_nan_touches_no_other_on_matrix_units(fast_device):
 @pytest.mark.parametrize("name", FEW)
 def test_a_recurrence_of_one_row_each_equals_the_reference(device, name):
     made, inputs = CASES[name]
-    case = Case(made.says, made.weights, list(made.states.values()))
+    case = type(made)(made.says, made.weights, list(made.states.values()))
     case.single = True
     batch = batch_of([(3, 7, 1), (0, 0, 1), (5, 2, 1)])
     case.assert_same(device, [(batch, inputs(3))])

@@ -65,6 +65,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield replace(_ssd("matrix units", on_units, sizes, "prefill", long), allowed=HALVES.result)
     for step, batch in every.items():
         yield _scan(can, step, batch)
+        yield _averages(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):
         yield Trial(
             "group_rms_norm", f"{groups} groups", name, tuning,
@@ -139,4 +140,16 @@ def _scan(can: Capabilities, step: str, batch: Batch) -> Trial:
         lambda g, w, /, **x: g.selective_scan(**x, parameters=StateSpace(w["bias"], w["a"], w["d"]), state=state),
         inputs, {n: Stored.of(a) for n, a in weights.items()}, CLOSE.result,
         Past(batch, {"ssm": normal(4, *state.shape)}),
+    )  # fmt: skip
+
+
+def _averages(can: Capabilities, step: str, batch: Batch) -> Trial:
+    width = 160
+    state = State("wkv", (3, width))
+    inputs = {name: 3 * normal(batch.rows, width, seed=i) for i, name in enumerate("rkv")}
+    past = normal(4, *state.shape)
+    past[:, 1] = abs(past[:, 1])  # a sum of positive numbers
+    return Trial(
+        "wkv4", step, "", default_tuning(can), lambda g, w, /, **x: g.wkv4(**x, vectors=w["vectors"], state=state),
+        inputs, {"vectors": Stored.of(normal(2, width))}, CLOSE.result, Past(batch, {"wkv": past}),
     )  # fmt: skip

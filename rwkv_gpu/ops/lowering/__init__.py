@@ -76,6 +76,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.TimeMix: rwkv.time_mix,
     nodes.TokenShift: rwkv.token_shift,
     nodes.Turn: dense.turn,
+    nodes.Wkv4: rwkv.wkv4,
     nodes.Wkv6: recurrence.wkv6,
 }
 

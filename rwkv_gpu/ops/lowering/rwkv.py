@@ -1,4 +1,4 @@
-"""Lowering of RWKV-7: token shift and time mix."""
+"""Lowering of RWKV-7, token shift and time mix, and of RWKV-4's averages."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from ...gpu.shader import Constant
 from ...kernels.parts import STORES_QUANTISED
 from ..chunked import Form, chunk_shape
 from ..graph import Node
-from ..nodes import TimeMix, TokenShift
+from ..nodes import TimeMix, TokenShift, Wkv4
 from ..rwkv import FusedLora, decode_spread, prompt_spread, takes_one_row
 from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
@@ -19,7 +19,25 @@ from .states import through_rows
 BLOCK_FLOATS = 512  # tokens of a block times head size: limited by 16 KiB of workgroup memory
 ABSENT = 0xFFFFFFFF  # index of a missing part of a stack
 MOST_MIXES = 6  # maximum number of mixes of one norm
+CHANNELS = 64  # of a workgroup of RWKV-4
 GATES = 4  # w, a, the gate and the gate of v
+
+
+def wkv4(to: Lowering, node: Node, op: Wkv4) -> None:
+    width = op.y.shape[1]
+    across = -(-width // CHANNELS)
+    through_rows(
+        to,
+        node,
+        op.state,
+        ("rwkv/wkv4", "lib/lanes/plain"),
+        {"D": width, "ACROSS": across, "WG": CHANNELS},
+        {"r": op.r, "k": op.k, "v": op.v, "vectors": to.vector(op.vectors)},
+        op.y,
+        groups=across,
+        fixed_bytes=8 * width,
+        row_flops=24 * width,
+    )
 
 
 def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:

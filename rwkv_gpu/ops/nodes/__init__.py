@@ -36,6 +36,7 @@ from .recurrence import (
     Ssd,
     TimeMix,
     TokenShift,
+    Wkv4,
     Wkv6,
 )
 from .slot_rows import Concat, KeepRows, RowBefore, ShiftRows
@@ -88,6 +89,7 @@ __all__ = [
     "TimeMix",
     "TokenShift",
     "Turn",
+    "Wkv4",
     "Wkv6",
     "WriteIndex",
     "WriteKeys",

@@ -209,6 +209,18 @@ class SelectiveScan(ReplacesState):
 
 
 @dataclass(frozen=True)
+class Wkv4(ReplacesState):
+    """RWKV-4's average of values by channel"""
+
+    r: Value  # [T, D]
+    k: Value  # [T, D]
+    v: Value  # [T, D]
+    vectors: Weight  # [2, D]
+    state: State  # [3, D]
+    y: Value
+
+
+@dataclass(frozen=True)
 class GroupNorm(Op):
     """y = v / sqrt(mean(v²) + eps) · weight + bias, by row and group of columns, v = x or x - mean(x)"""
 

@@ -96,6 +96,7 @@ QWEN = Family(
     _qwen, "bicubic", "<|vision_start|>", "<|vision_end|>", frames=2, tokens=(8, 4096), merge=2,
     plane="halves", pairing="neox", grid_positions=True,
 )  # fmt: skip
+QWEN25 = replace(QWEN, norm="rms", windows=True, swaps=True)
 FAMILIES: dict[str, Family] = {
     "gemma3": Family(
         _gemma3, "bilinear", "<start_of_image>", "<end_of_image>", merge=4,
@@ -107,7 +108,8 @@ FAMILIES: dict[str, Family] = {
         causal_widths=(1536, 2560),
     ),
     "qwen2vl_merger": replace(QWEN, swaps=True),
-    "qwen2.5vl_merger": replace(QWEN, norm="rms", windows=True, swaps=True),
+    "qwen2.5vl_merger": QWEN25,
+    "qwen2.5o": QWEN25,
     "qwen3vl_merger": QWEN,
     "internvl": Family(
         _internvl, "bicubic", "<img>", "</img>", merge=2, merge_key=SCALE,

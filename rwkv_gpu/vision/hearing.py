@@ -44,8 +44,10 @@ def _gated(source: SoundFile) -> Projector:
     return GatedProjector((before, between), up, gate, tensors.take(second, out, inner))
 
 
+QWEN = SoundFamily(_one_matrix, begin="<|audio_bos|>", end="<|audio_eos|>", erf=True, pool=2)
 SOUND_FAMILIES = {
-    "qwen2a": SoundFamily(_one_matrix, begin="<|audio_bos|>", end="<|audio_eos|>", erf=True, pool=2),
+    "qwen2a": QWEN,
+    "qwen2.5o": QWEN,  # the name of both parts of Qwen2.5-Omni
     "ultravox": SoundFamily(_gated, erf=True, stacks=True),
     "voxtral": SoundFamily(_mlp, begin="[BEGIN_AUDIO]", erf=True, pool=2, stacks=True),
     "musicflamingo": SoundFamily(_mlp, begin="<sound>", erf=True, pool=2),

@@ -40,8 +40,10 @@ def log_mel(samples: Floats, mels: int) -> list[Floats]:
         spectrum = np.fft.rfft(frames[first : first + AT_ONCE] * hann)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
         found[:, first : first + AT_ONCE] = np.log10(np.maximum(filters(mels) @ power.T, FLOOR))
-    found = (np.maximum(found, found.max() - np.float32(RANGE)) + 4) / 4
-    return [np.ascontiguousarray(found[:, first : first + CHUNK]) for first in range(0, chunks * CHUNK, CHUNK)]
+    np.maximum(found, found.max() - np.float32(RANGE), out=found)
+    found += 4
+    found /= 4
+    return [found[:, first : first + CHUNK] for first in range(0, chunks * CHUNK, CHUNK)]
 
 
 def as_rows(mel: Floats) -> tuple[Floats, Floats]:

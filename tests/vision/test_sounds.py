@@ -7,14 +7,15 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.media import Span, image_ids
 from rwkv_gpu.engine.request import Request
+from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.vision.eyes import eyes_for
 from rwkv_gpu.vision.hearing import SoundEncoder, hear, hearing_of
 from rwkv_gpu.vision.samples import recording_of
-from rwkv_gpu.vision.senses import Senses
-from tests.golden.record_images import kept
-from tests.golden.record_sounds import FRAMES, LENGTHS, MODELS, sound
+from rwkv_gpu.vision.senses import Senses, read_senses
+from tests.golden.record_images import kept, qwen2vl, write
+from tests.golden.record_sounds import FRAMES, LENGTHS, MODELS, qwen2a, sound, voxtral
 from tests.golden_files import OWN
 from tests.vision.test_logits import GREEDY, answers, apart, wanted
 
@@ -79,3 +80,36 @@ def test_logits_after_sounds_in_numpy_are_those_of_llama_cpp(name):
         eyes = eyes_for(Senses(hearing.path, hearing=hearing), file, model, None)
     found = answers(Engine(runner, eyes=eyes), request_of(record, hearing))
     assert apart(found, wanted(record)) < 1e-3
+
+
+def test_a_file_for_images_and_sounds_has_both_and_an_unsupported_part_is_left_out(tmp_path):
+    of_images, of_sounds = qwen2vl(256, windows=True), qwen2a(256)
+    tensors, both = of_images[0] | of_sounds[0], of_images[1] | of_sounds[1]
+    path = tmp_path / "a.gguf"
+    write(path, "clip", both | {"clip.projector_type": "qwen2.5o"}, tensors)
+    assert read_senses(path).kinds == ("image", "audio")
+    types = {"clip.vision.projector_type": "qwen2.5vl_merger", "clip.audio.projector_type": "other"}
+    del both["clip.projector_type"]
+    write(path, "clip", both | types, tensors)
+    assert read_senses(path).kinds == ("image",)
+    write(path, "clip", both | types | {"clip.vision.projector_type": "other"}, tensors)
+    with pytest.raises(UnsupportedModel, match="projectors of type 'other'"):
+        read_senses(path)
+
+
+def test_wrong_files_are_refused_in_one_line(tmp_path):
+    tensors, keys = voxtral(64)
+    wrong = [
+        (keys | {"clip.audio.num_mel_bins": 80}, {}, "a.conv1d.1.weight"),
+        (keys | {"clip.audio.projector.stack_factor": 3}, {}, "mm.a.mlp.1.weight"),
+        (keys | {"clip.audio.attention.head_count": 3}, {}, "head_count"),
+        ({key: value for key, value in keys.items() if "stack" not in key}, {}, "stack_factor"),
+        (keys, {"a.position_embd.weight": tensors["a.position_embd.weight"][:1499]}, "a.position_embd.weight"),
+        (keys, {"a.conv1d.2.weight": tensors["a.conv1d.2.weight"][:, :, :2]}, "a.conv1d.2.weight"),
+        (keys, {"a.blk.0.other.weight": np.ones(20, np.float32)}, "a.blk.0.other.weight"),
+    ]
+    for values, changed, named in wrong:
+        write(tmp_path / "a.gguf", "clip", values, tensors | changed)
+        with pytest.raises((BadFile, UnsupportedModel), match=named) as caught:
+            read_senses(tmp_path / "a.gguf")
+        assert "\n" not in str(caught.value)

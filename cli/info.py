@@ -173,7 +173,7 @@ def _senses_facts(senses: Senses) -> dict[str, Any]:
         facts["images"] = f"{side} x {side} pixels" if side else f"of any shape, {most:,} rows at most"
     if senses.hearing is not None:
         tower = senses.hearing.tower
-        facts["audio"] = f"{len(tower.outputs)} rows for each 30 seconds, {tower.mels} mel bands"
+        facts["audio"] = f"{senses.hearing.rows_of_30_seconds} rows for 30 seconds, {tower.mels} mel bands"
     return {**facts, "row_width": senses.parts[0].width}
 
 

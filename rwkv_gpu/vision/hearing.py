@@ -11,6 +11,8 @@ from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..ops.vocabulary import Rms
+from .chunk_stem import ROWS as CHUNK_ROWS
+from .chunk_stem import ChunkStem, take_stem
 from .encoder import Image, Rows, TowerEncoder
 from .mel import as_rows, log_mel
 from .projector import Vision
@@ -50,6 +52,7 @@ SOUND_FAMILIES = {
     "qwen2.5o": QWEN,  # the name of both parts of Qwen2.5-Omni
     "ultravox": SoundFamily(_gated, erf=True, stacks=True),
     "voxtral": SoundFamily(_mlp, begin="[BEGIN_AUDIO]", erf=True, pool=2, stacks=True),
+    "qwen3a": SoundFamily(_mlp, begin="<|audio_start|>", end="<|audio_end|>", erf=True, chunked=True),
     "musicflamingo": SoundFamily(_mlp, begin="<sound>", erf=True, pool=2),
 }
 
@@ -62,13 +65,18 @@ class Hearing:
     type: str
     family: SoundFamily
     tower: SoundTower
-    table: npt.NDArray[np.float32]  # learned positions, [ROWS, D]
+    stem: ChunkStem | npt.NDArray[np.float32]  # of chunked families; of others learned positions, [ROWS, D]
     identity: bytes  # digest of the metadata and the beginning of each tensor
 
     @property
     def width(self) -> int:
         """The width of the rows that it makes: that of the language model."""
         return self.tower.projector.width
+
+    @property
+    def rows_of_30_seconds(self) -> int:
+        """Rows of the language model for a sound of 30 seconds."""
+        return len(self.tower.outputs(30 * CHUNK_ROWS if isinstance(self.stem, ChunkStem) else ROWS))
 
 
 def hearing_of(file: GGUFFile) -> Hearing:
@@ -79,9 +87,10 @@ def hearing_of(file: GGUFFile) -> Hearing:
         raise UnsupportedModel(f"{file.path}: audio projectors of type '{kind[:40]}' are not supported; known: {known}")
     family = SOUND_FAMILIES[kind]
     source = SoundFile(file, family)
-    tower, table = source.tower(), _table(source)
+    tower = source.tower()
+    stem = take_stem(source.tensors, file, source.mels, source.width) if family.chunked else _table(source)
     source.tensors.refuse_the_rest()
-    return Hearing(Path(file.path), kind, family, tower, table, identity_of(file, kind))
+    return Hearing(Path(file.path), kind, family, tower, stem, identity_of(file, kind))
 
 
 def _table(source: SoundFile) -> npt.NDArray[np.float32]:
@@ -96,7 +105,7 @@ def _table(source: SoundFile) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class Sound(Image):
-    """A sound as spectrograms of 30 seconds each, which the tower reads one by one. To the engine it is an image."""
+    """A sound in parts of some seconds, which the tower reads one by one. To the engine it is an image."""
 
     around: tuple[str, str] = "", ""
 
@@ -106,12 +115,18 @@ class Sound(Image):
 
 
 def hear(hearing: Hearing, recording: Recording) -> Sound:
-    """Computes the spectrograms of a recording: slow, on the caller's thread."""
-    spectrograms = log_mel(recording.samples, hearing.tower.mels)
-    count, none = len(hearing.tower.outputs) * len(spectrograms), Size(0, 0)
+    """Computes what the tower reads of a recording: slow, on the caller's thread."""
+    tower, stem = hearing.tower, hearing.stem
+    if isinstance(stem, ChunkStem):
+        tiles = stem.tiles(recording.samples)
+        count = sum(len(tower.outputs(len(tile))) for tile in tiles)
+    else:
+        tiles = log_mel(recording.samples, tower.mels)
+        count = len(tower.outputs()) * len(tiles)
+    none = Size(0, 0)
     identity = hashlib.sha256(hearing.identity + recording.digest).digest()
     around = hearing.family.begin, hearing.family.end
-    return Sound(spectrograms, none, none, count, count, 0, identity, around=around)
+    return Sound(tiles, none, none, count, count, 0, identity, around=around)
 
 
 class SoundEncoder(TowerEncoder):
@@ -125,5 +140,8 @@ class SoundEncoder(TowerEncoder):
         return hearing_of(file).tower
 
     def inputs(self, image: Image, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:  # noqa: ARG002 - all have one length
+        tower, stem = self.hearing.tower, self.hearing.stem
+        if isinstance(stem, ChunkStem):
+            return {POSITIONS: tile}, np.array(tower.outputs(len(tile)))
         even, odd = as_rows(tile)
-        return {EVEN: even, ODD: odd, POSITIONS: self.hearing.table}, np.array(self.hearing.tower.outputs)
+        return {EVEN: even, ODD: odd, POSITIONS: stem}, np.array(tower.outputs())

@@ -8,6 +8,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 RATE = 16000  # samples of a second
 WINDOW, HOP = 400, 160  # samples of a frame, and between two
+HALF = WINDOW // 2
 CHUNK = 3000  # frames that a tower reads at once: 30 seconds
 AT_ONCE = 1 << 12  # frames that are transformed together
 FLOOR = 2.0**-24  # of a power
@@ -29,13 +30,25 @@ def filters(mels: int) -> Floats:
 
 def log_mel(samples: Floats, mels: int) -> list[Floats]:
     """The spectrogram in chunks of 30 seconds, filled with silence. [mels, CHUNK] each"""
-    samples = np.pad(samples, (0, max(0, WINDOW // 2 + 1 - len(samples))))
+    samples = np.pad(samples, (0, max(0, HALF + 1 - len(samples))))
     chunks = len(samples) // HOP // CHUNK + 1  # silence of 30 seconds follows the sound, and the rest is left out
-    silence = np.zeros(max(0, chunks * CHUNK * HOP + WINDOW // 2 - len(samples)), np.float32)
-    padded = np.concatenate([samples[WINDOW // 2 : 0 : -1], samples, silence])
-    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][: chunks * CHUNK]
+    silence = np.zeros(max(0, chunks * CHUNK * HOP + HALF - len(samples)), np.float32)
+    found = _log_mel(np.concatenate([samples[HALF:0:-1], samples, silence]), mels, chunks * CHUNK)
+    return [found[:, first : first + CHUNK] for first in range(0, chunks * CHUNK, CHUNK)]
+
+
+def whole_log_mel(samples: Floats, mels: int) -> Floats:
+    """The spectrogram as long as the sound, which is mirrored at both ends. [mels, frames]"""
+    begun = np.pad(samples, (0, max(0, HALF + 1 - len(samples))))[HALF:0:-1]
+    ended = np.pad(samples, (max(0, HALF + 1 - len(samples)), 0))[-2 : -HALF - 2 : -1]
+    return _log_mel(np.concatenate([begun, samples, ended]), mels, len(samples) // HOP + 1)
+
+
+def _log_mel(padded: Floats, mels: int, count: int) -> Floats:
+    """The spectrogram of padded samples, within a range below the loudest. [mels, count]"""
+    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:count]
     hann = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)).astype(np.float32)
-    found = np.empty((mels, chunks * CHUNK), np.float32)
+    found = np.empty((mels, count), np.float32)
     for first in range(0, len(frames), AT_ONCE):
         spectrum = np.fft.rfft(frames[first : first + AT_ONCE] * hann)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
@@ -43,7 +56,7 @@ def log_mel(samples: Floats, mels: int) -> list[Floats]:
     np.maximum(found, found.max() - np.float32(RANGE), out=found)
     found += 4
     found /= 4
-    return [found[:, first : first + CHUNK] for first in range(0, chunks * CHUNK, CHUNK)]
+    return found
 
 
 def as_rows(mel: Floats) -> tuple[Floats, Floats]:

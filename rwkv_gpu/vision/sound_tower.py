@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from ..models.layered import normed
 from ..models.tensors import Tensors
 from ..ops.vocabulary import AnyNorm, Cache, HeadRows, Ops, Rms, State, Tensor, Weight
+from .chunk_stem import CHUNKS
+from .chunk_stem import ROWS as CHUNK_ROWS
 from .family import Family
 from .mel import CHUNK
 from .tower_file import SOUNDS, TowerFile
@@ -23,8 +25,8 @@ class SoundTower:
     """A tower with its projector. Usable as a model whose rows are pairs of frames."""
 
     weights: tuple[Weight, ...]
-    convolutions: tuple[Weight, Weight]  # [D, mels · 3], and [D, 3 · D] by frame
-    biases: tuple[Weight, Weight]
+    convolutions: tuple[Weight, ...]  # [D, mels · 3], and [D, 3 · D] by frame; none: a step brings the rows after them
+    biases: tuple[Weight, ...]
     layers: tuple[Layer, ...]
     last_norm: AnyNorm | None
     projector: Projector
@@ -43,11 +45,10 @@ class SoundTower:
     def caches(self) -> list[Cache]:
         return [self.layers[0].attention.cache]
 
-    @property
-    def outputs(self) -> range:
+    def outputs(self, rows: int = ROWS) -> range:
         """The first row that each row of the language model is made of. A last one that is incomplete is left out."""
         each = self.pool * self.stack
-        return range(self.pool - 1, ROWS // each * each, each)
+        return range(self.pool - 1, rows // each * each, each)
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The rows that replace embeddings, [R, D]"""
@@ -57,17 +58,12 @@ class SoundTower:
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - frames have no ids
         """Rows of the language model by name, [R, D] each"""
-        before, after = self.states
-        even, odd = (
-            g.gelu_erf(g.linear(g.given(name), self.convolutions[0], bias=self.biases[0])) for name in (EVEN, ODD)
-        )
-        x = g.concat(g.concat(g.shift(odd, before), even), odd)  # frames 2t - 1, 2t and 2t + 1
-        x = g.add(g.gelu_erf(g.linear(x, self.convolutions[1], bias=self.biases[1])), g.given(POSITIONS))
+        x = self._convolved(g) if self.convolutions else g.given(POSITIONS)
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 x = layer_rows(g, layer, x)
         if self.pool == 2:  # each odd row becomes the mean with the one before it
-            x = g.scale(g.add(x, g.shift(x, after)), 0.5)
+            x = g.scale(g.add(x, g.shift(x, self.states[1])), 0.5)
         x = normed(g, x, self.last_norm)
         if self.stack == 1:
             x = g.pick(x)
@@ -76,6 +72,14 @@ class SoundTower:
             x = g.pick_blocks(x, self.pool * self.stack, "joined")
             x = g.resize_heads(x, self.stack, width) if self.pool == 2 else x
         return {EMBEDDED: self.projector.project(g, x)}
+
+    def _convolved(self, g: Ops[Tensor]) -> Tensor:
+        """The rows that the transformer reads, [T, D]"""
+        even, odd = (
+            g.gelu_erf(g.linear(g.given(name), self.convolutions[0], bias=self.biases[0])) for name in (EVEN, ODD)
+        )
+        x = g.concat(g.concat(g.shift(odd, self.states[0]), even), odd)  # frames 2t - 1, 2t and 2t + 1
+        return g.add(g.gelu_erf(g.linear(x, self.convolutions[1], bias=self.biases[1])), g.given(POSITIONS))
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ class SoundFamily(Family):
 
     pool: int = 1  # rows of the transformer whose mean is taken
     stacks: bool = False  # whether the file says how many of these become one row
+    chunked: bool = False  # whether a `ChunkStem` computes what the transformer reads
 
 
 class SoundFile(TowerFile):
@@ -150,14 +155,18 @@ class SoundFile(TowerFile):
         """The tower and its projector."""
         family, tensors, width = self.family, self.tensors, self.width
         assert isinstance(family, SoundFamily), "it is read with a family for sounds"
-        every = HeadRows(width, width, 0, width, transposed=True)
-        convolutions = (
-            tensors.take(f"{FIRST}.weight", width, 3 * self.mels),
-            tensors.slice_heads(f"{SECOND}.by_frame", f"{SECOND}.weight", every, 3, flat=True),
-        )
-        biases = tensors.take(f"{FIRST}.bias", width), tensors.take(f"{SECOND}.bias", width)
+        convolutions: tuple[Weight, ...] = ()
+        biases: tuple[Weight, ...] = ()
+        if not family.chunked:
+            every = HeadRows(width, width, 0, width, transposed=True)
+            convolutions = (
+                tensors.take(f"{FIRST}.weight", width, 3 * self.mels),
+                tensors.slice_heads(f"{SECOND}.by_frame", f"{SECOND}.weight", every, 3, flat=True),
+            )
+            biases = tensors.take(f"{FIRST}.bias", width), tensors.take(f"{SECOND}.bias", width)
         layers, norm, projector = self.layers(), self.optional_norm("a.post_ln"), family.read(self)
         return SoundTower(
             tuple(tensors.taken), convolutions, biases, layers, norm, projector, self.mels, family.pool, self.stack,
-            states=[State(name, (1, width)) for name in ("a.before", "a.pooled")],
+            context=CHUNKS * CHUNK_ROWS if family.chunked else ROWS,
+            states=[] if family.chunked else [State(name, (1, width)) for name in ("a.before", "a.pooled")],
         )  # fmt: skip

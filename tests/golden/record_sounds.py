@@ -96,11 +96,27 @@ def musicflamingo(out: int) -> tuple[Tensors, Keys]:
     return t, keys("musicflamingo", mels, out)
 
 
+def qwen3a(out: int) -> tuple[Tensors, Keys]:
+    g, mels, channels = Source(24), 40, 6
+    t = {name: array for name, array in tower(g, mels).items() if "conv1d" not in name}
+    t |= {
+        "a.position_embd.weight": 0.25 * g.matrix(13, WIDTH, gain=4),
+        "a.conv_out.weight": g.matrix(WIDTH, channels * 5, gain=3),
+        "mm.a.mlp.1.weight": g.matrix(32, WIDTH), "mm.a.mlp.2.weight": g.matrix(out, 32, gain=3),
+        "mm.a.mlp.1.bias": g.vector(32), "mm.a.mlp.2.bias": g.vector(out),
+    }  # fmt: skip
+    for number, made, read in ((1, channels, 1), (2, channels, channels), (3, channels, channels)):
+        t[f"a.conv2d.{number}.weight"] = g.matrix(made, read, 3, 3, gain=2)
+        t[f"a.conv2d.{number}.bias"] = g.matrix(made, 1, 1, gain=0.1)
+    return t, keys("qwen3a", mels, out)
+
+
 # Each golden projector, the language model it is for, and the sounds of a prompt that fit into its context.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "qwen2a": ("tiny-qwen2", qwen2a, 1),
     "ultravox": ("quiet-llama", ultravox, 2),
     "voxtral": ("quiet-llama", voxtral, 2),
+    "qwen3a": ("tiny-qwen3", qwen3a, 2),
     "musicflamingo": ("tiny-qwen2", musicflamingo, 1),
 }
 
@@ -139,7 +155,8 @@ def record(name: str) -> None:
         found: dict[str, np.ndarray] = {}
         for number, length in enumerate(LENGTHS):
             parts = [part for kind, part in ears.parts(ears.chunks("<__media__>", [sound(length)])) if kind == "image"]
-            found[f"mel{number}"] = np.stack([ears.mel(part)[:, FRAMES] for part in parts])
+            if name != "qwen3a":  # whose tower reads rows
+                found[f"mel{number}"] = np.stack([ears.mel(part)[:, FRAMES] for part in parts])
             rows = np.concatenate([ears.embed(part) for part in parts])
             found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))[::2]]
         two = ears.chunks(TEXT.replace(" <__media__>", "", 2 - count), [sound(length) for length in LENGTHS[:count]])

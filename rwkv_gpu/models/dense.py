@@ -101,12 +101,12 @@ class Form:
 class DenseFile:
     """A file of a transformer: its keys, its sizes, and its tensors as required by a form."""
 
-    def __init__(self, file: GGUFFile, arch: str, heads: int = 0, blocks: str = "blk") -> None:
+    def __init__(self, file: GGUFFile, arch: str, heads: int = 0, inside: str = "") -> None:
         """Reads the sizes. The last `heads` blocks, which predict further tokens, count as layers.
 
-        `blocks` is the prefix of the names of tensors of layers, for functions without a form.
+        `inside` is the prefix of the names of divisors of frequencies, and of layers for functions without a form.
         """
-        self.file, self.arch, self.blocks = file, arch, blocks
+        self.file, self.arch, self.inside, self.blocks = file, arch, inside, f"{inside}blk"
         self.tensors = Tensors(file)
         self.hyper = read_hyper(file, arch, self.tensors, heads)
 
@@ -143,7 +143,7 @@ class DenseFile:
     def rope(self, pairing: Pairing) -> Rope:
         """The rotation that the file describes."""
         hyper = self.hyper
-        return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
+        return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context, self.inside)
 
     def near(self, full: Rope, base: float | None = None) -> Rope:
         """The RoPE of window layers: that of full layers, with other dims or another base if the file states them.

@@ -52,9 +52,9 @@ class DFlash:
         """The KV caches of its layers."""
         return [attention.cache for attention, _, _ in self.layers]
 
-    def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002
+    def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model. The head stores its keys and values of these rows."""
-        streams: list[Tensor] = streams_of(model)(g, x)
+        streams: list[Tensor] = streams_of(model)(g, x, ids)
         with g.layer(self.index):
             rows = streams[self.read[0]]
             for layer in self.read[1:]:
@@ -77,7 +77,8 @@ class DFlash:
 
 def read_dflash(file: GGUFFile, model: Layered, index: int, mask: int) -> DFlash:
     """The head in block `index` of a joined file. Raises an error if it does not fit the model of the file."""
-    source, at, ends = DenseFile(file, ARCH), f"blk.{index}", model.ends
+    at, ends = f"blk.{index}", model.ends
+    source = DenseFile(file, ARCH, inside=f"{at}.")
     tensors, width, eps = source.tensors, source.hyper.width, source.hyper.eps
     for sign, name in OTHERS.items():
         if f"{ARCH}.{sign}" in file.metadata or f"{at}.{sign}" in tensors:
@@ -95,7 +96,7 @@ def read_dflash(file: GGUFFile, model: Layered, index: int, mask: int) -> DFlash
         read=read,
         joining=tensors.take(f"{at}.fc.weight", width, len(read) * ends.embedding.shape[1]),
         read_norm=Rms(tensors.take(f"{at}.enc.output_norm.weight", width), eps),
-        layers=tuple(_layers(source, f"{at}.blk")),
+        layers=tuple(_layers(source, source.blocks)),
         index=index,
         norm=Rms(tensors.take(f"{at}.output_norm.weight", width), eps),
         output=own_or_shared(tensors, f"{at}.output.weight", head, (len(known.ids) if known else shape[0], width)),

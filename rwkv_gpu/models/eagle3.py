@@ -19,13 +19,12 @@ from ..ops.vocabulary import Attention, Cache, Columns, Ops, Rms, SlotRows, Tens
 from .dense import DenseFile, take_feed
 from .heads import HEAD_DRAFT, ROWS
 from .layered import Layered
-from .rope import read_factors
 from .tensors import Tensors
 from .transformer import FeedForward, Output, SelfAttention, feed_forward, self_attention, write_keys
 
 ARCH = "eagle3"
 FILE_TYPE_OF_IDS = 27  # 64-bit integers
-Streams = Callable[[Ops[Any], Any], list[Any]]
+Streams = Callable[[Ops[Any], Any, Any], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Eagle3:
 
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model. The head stores its keys and values of these rows, and its last rows."""
-        streams: list[Tensor] = streams_of(model)(g, x)
+        streams: list[Tensor] = streams_of(model)(g, x, ids)
         with g.layer(self.index):
             first, second, third = (streams[layer] for layer in self.read)
             rows = g.concat(g.concat(first, second), third)
@@ -88,7 +87,8 @@ class Eagle3:
 def read_eagle3(file: GGUFFile, model: Layered, index: int) -> Eagle3:
     """The head in block `index` of a joined file. Raises an error if it does not fit the model of the file."""
     streams_of(model, file)
-    source, at, ends = DenseFile(file, ARCH), f"blk.{index}", model.ends
+    at, ends = f"blk.{index}", model.ends
+    source = DenseFile(file, ARCH, inside=f"{at}.")
     tensors, width, eps = source.tensors, source.hyper.width, source.hyper.eps
     shape = ends.embedding.shape[0], width
     normed = file.bool(f"{ARCH}.norm_before_fc", default=False)
@@ -169,8 +169,6 @@ def _attention(source: DenseFile, at: str) -> SelfAttention:
     [heads], [kv_heads] = hyper.heads, hyper.kv_heads
     size, width = hyper.head_size, hyper.width
     tensors.check_heads(size, 8, 512)
-    rope, name = source.rope("normal"), f"{at}.rope_freqs.weight"
-    factors = read_factors(source.file, tensors, name, rope.dims // 2) if name in tensors else None
     q, k, v = (
         tensors.take(f"{at}.attn_{name}.weight", count * size, 2 * width)
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
@@ -187,7 +185,7 @@ def _attention(source: DenseFile, at: str) -> SelfAttention:
         cache=Cache(f"{at}.kv", kv_heads, size),
         how=Attention(
             heads,
-            replace(rope, factors=factors, long_factors=None),
+            source.rope("normal"),
             scale=size**-0.5,
             after_first=True,
         ),

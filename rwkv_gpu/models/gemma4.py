@@ -87,6 +87,11 @@ class Gemma4(Layered):
     blocks: tuple[Layer, ...]
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        return self.streams(g, x, ids)[-1]
+
+    def streams(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> list[Tensor]:
+        """The residual stream before each layer, and after the last"""
+        streams = [x]
         inputs = layer_inputs(g, self.by_layer, x, ids) if self.by_layer else None  # [T, L · n]
         for i, p in enumerate(self.blocks):
             with g.layer(i):
@@ -97,7 +102,8 @@ class Gemma4(Layered):
                     x = output(g, p.layer_input.output, g.mul_columns(y, inputs, p.layer_input.first), x)
                 if p.scale != 1:
                     x = g.scale(x, p.scale)
-        return x
+            streams.append(x)
+        return streams
 
     @property
     def caches(self) -> list[Cache]:

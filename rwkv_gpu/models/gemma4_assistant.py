@@ -108,7 +108,7 @@ def read_assistant(file: GGUFFile, model: Layered, index: int) -> Assistant:
         arch = file.str("general.architecture")
         raise UnsupportedModel(f"{file.path}: is an assistant of Gemma 4, but the model is '{arch}'; run it without")
     at, width = f"blk.{index}", model.ends.embedding.shape[1]
-    source = DenseFile(file, ARCH, blocks=f"{at}.blk")
+    source = DenseFile(file, ARCH, inside=f"{at}.")
     tensors, own = source.tensors, source.hyper.width
     tensors.skip(f"{at}.masked_embd_centroids.weight", f"{at}.masked_embd_ordering", f"{at}.rope_freqs.weight")
     head = Assistant(

@@ -65,10 +65,10 @@ class Hybrid(Layered):
     eps: float
     blocks: tuple[tuple[Block, ...], ...]
 
-    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
-        return self.streams(g, x)[-1]
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        return self.streams(g, x, ids)[-1]
 
-    def streams(self, g: Ops[Tensor], x: Tensor) -> list[Tensor]:
+    def streams(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> list[Tensor]:  # noqa: ARG002 - layers see x alone
         """The residual stream before each layer, and after the last"""
         streams = [x]
         for i, layer in enumerate(self.blocks):

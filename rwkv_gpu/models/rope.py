@@ -23,8 +23,10 @@ TURNS = 1e-3, 1e5  # YaRN's 1 and 32
 DIVISOR = 2.0**-10, 1e38  # of a frequency: 1 to 32 in Llama 3; 1e30 for pairs that do not turn
 
 
-def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, head_size: int, context: int) -> Rope:
-    """Reads the rotation of every layer; `context` is the trained length."""
+def read_rope(
+    file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, head_size: int, context: int, inside: str = ""
+) -> Rope:
+    """Reads the rotation of every layer; `context` is the trained length, `inside` the prefix of names of divisors."""
     at = f"{arch}.rope"
     dims = read_dims(file, tensors, f"{at}.dimension_count", head_size)
     scaling = file.str(f"{at}.scaling.type", default="linear")
@@ -48,17 +50,17 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
         growth = max(0.0, 0.1 * math.log(1 / scale))
         multiplier = file.float(f"{at}.scaling.yarn_log_multiplier", 0.0, 1e2, default=0.0)
         magnitude *= (1 + growth) / (1 + multiplier * growth)
-    factors = read_factors(file, tensors, FACTORS, dims // 2) if FACTORS in tensors else None
-    longer = read_factors(file, tensors, LONG, dims // 2) if LONG in tensors else None
-    if SHORT in tensors:
-        factors = read_factors(file, tensors, SHORT, dims // 2)
+    plain, longer, short = (
+        read_factors(file, tensors, inside + name, dims // 2) if inside + name in tensors else None
+        for name in (FACTORS, LONG, SHORT)
+    )
     return Rope(
         pairing,
         dims,
         base=file.float(f"{at}.freq_base", *BASE, default=10000.0),
         scale=scale,
         yarn=yarn,
-        factors=factors,
+        factors=short or plain,
         long_factors=longer,
         short=original,
         magnitude=magnitude,

@@ -201,10 +201,10 @@ class Attending(Layered):
     def feed(self, g: Ops[Tensor], i: int, x: Tensor, y: Tensor) -> Tensor:
         """y + the feed-forward of layer i, given the layer's input x and the stream y after its attention"""
 
-    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
-        return self.streams(g, x)[-1]
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        return self.streams(g, x, ids)[-1]
 
-    def streams(self, g: Ops[Tensor], x: Tensor) -> list[Tensor]:
+    def streams(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> list[Tensor]:  # noqa: ARG002 - layers see x alone
         """The residual stream before each layer, and after the last"""
         streams = [x]
         for i in range(len(self.attentions)):

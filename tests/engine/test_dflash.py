@@ -23,6 +23,7 @@ from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
 
 ENDS = 1, 2, 8, 23  # lengths of prompts in the records
+TABLE = 3e-3  # llama.cpp's GELU is a table of float16
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_a_block_says_what_llama_cpp_says(files, name, where, request, rounding)
     record = np.load(OWN / f"dflash-{name}.npz")
     tokens, at = record["tokens"].tolist(), 0
     runner = loaded(files, name, request.getfixturevalue("adapter") if where == "gpu" else None)
-    bound = RMS + (rounding if where == "gpu" else 0)
+    bound = RMS + (rounding if where == "gpu" else 0) + (TABLE if name == "gemma4" else 0)
     for end, expected in zip((*ENDS, len(tokens)), (*record["exact_blocks"], None), strict=True):
         for first in range(at, end, 16):
             logits = runner.step(Batch.of([(1, first, tokens[first : min(end, first + 16)])]))

@@ -31,6 +31,7 @@ class Flash:
 FLASHES = {
     "qwen3": Flash("tiny-qwen3", (1, 0)),
     "llama": Flash("tiny-llama", (0, 1, 1), known=150, embedding=True, window=9, extras=True),
+    "gemma4": Flash("tiny-gemma4", (1, 5, 3)),
     "qwen35": Flash("tiny-qwen35", (3, 1), blocks=1, sections=True, causal=True),
 }
 MASK, BLOCK = 4, 5

@@ -121,5 +121,6 @@ def test_models_may_have_a_head_in_their_file_or_another():
         with open_synthetic(name) as file:
             head = load_model(file).file_head
             assert (head.count, head.fault, head.head.index) == (1, "", layers)
-    with open_synthetic("gpt-oss-20b") as file, open_synthetic("gpt-oss-20b-eagle3") as other:
-        assert joined_head(other, file, load_model(file))[1].index == 24
+    for model, kind, layers in (("gpt-oss-20b", "eagle3", 24), ("qwen3-8b", "dflash", 36)):
+        with open_synthetic(model) as file, open_synthetic(f"{model}-{kind}") as other:
+            assert joined_head(other, file, load_model(file))[1].index == layers

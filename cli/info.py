@@ -159,7 +159,7 @@ def projector_facts(file: GGUFFile) -> dict[str, Any]:
         if file.str("general.architecture") == ARCHITECTURE:
             return _senses_facts(senses_of(file))
         found = find_senses(file, load_model(file))
-    except RwkvGpuError as error:  # that of a model is under what it needs
+    except RwkvGpuError as error:  # the error of a model is shown under the memory that it needs
         return {"projector": f"not supported: {error}"} if file.str("general.architecture") == ARCHITECTURE else {}
     return {} if found is None else {"projector": str(found.path), "projector_type": found.type}
 

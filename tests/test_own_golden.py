@@ -50,7 +50,7 @@ IN_NUMPY = (
         for arch in RECOMBINED - {"cohere2", "cohere2moe", "grok", "laguna", "mpt", "phi2", "smallthinker", "step35"}
     ),
 )
-# What they compile, others compile, too; on a GPU they run with --slow.
+# Other models compile the same kernels, so these run on a GPU with --slow only.
 IN_OTHER_MODES = ("tiny-llama", "checked"), ("tiny-llama", "portable"), ("tiny-rwkv7", "portable")
 SLOW_ON_GPU = (
     *("tiny-arwkv7", "tiny-cohere2", "tiny-cohere2moe", "tiny-falcon-h1", "tiny-gemma4-experts"),

@@ -102,7 +102,7 @@ def _read_template(found: Found, template: Mapping[str, Any], has_config: bool) 
                 found.config[f"{kind}_token"] = first
         found.added["bos"] = first in (found.named("bos"), found.named("cls"))
     if last:
-        if has_config and last != found.named("eos"):  # the text ends otherwise than an answer does
+        if has_config and last != found.named("eos"):  # texts and answers end with different tokens
             kind = next((kind for kind in ("eot", "eom") if kind not in found.kinds), "")
             if kind:
                 found.kinds.append(kind)

@@ -104,7 +104,7 @@ def entries(name: str) -> Entries:
 
 
 def quantise_by_codebook(name: str, x: Floats, w: Floats) -> Bytes:
-    """Blocks [N, 256] with the weight of each error to blocks of a format."""
+    """Quantises blocks x [N, 256] to a format. `w` is the weight of each number's error."""
     blocks = _ternary_blocks if name in TERNARY else _blocks
     return np.concatenate(
         [blocks(name, x[at : at + AT_ONCE], w[at : at + AT_ONCE]) for at in range(0, len(x), AT_ONCE)]

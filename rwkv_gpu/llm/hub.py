@@ -71,7 +71,7 @@ class Hub:
         if stored is not None or is_hub_name(name):
             return stored or name
         if re.match(r"(?:https?://)?(?:hf\.co|huggingface\.co)/", name):
-            parse(name, None)  # says what is wrong with it
+            parse(name, None)  # raises an error with the reason
         if "://" in name and not LIBRARY.match(name):
             raise BadInput(f"{shown(name)} is no URL of a model on the hub; give hf.co/OWNER/NAME, a name or a path")
         short = None if is_path(name) else self.names.hub_name(name)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from ..errors import BadInput
 
 TRIES = 5  # consecutive connections that may bring nothing
-PASSING = (408, 429, 500, 502, 503, 504)  # answers of a server that may soon answer otherwise
+PASSING = (408, 429, 500, 502, 503, 504)  # status codes of temporary failures
 CHUNK = 1 << 20
 PIECE = 32 << 20  # bytes that one of several connections fetches at a time
 RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)$")

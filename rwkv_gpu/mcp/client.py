@@ -62,7 +62,7 @@ class ToolServers:
     def __init__(self, configs: Sequence[ServerConfig], *, connect: float = CONNECT, call: float = CALL) -> None:
         """Starts all servers. `tools` waits until each has listed its tools or failed."""
         _check_extra()
-        for library in ("mcp", "httpx2"):  # what they would print is a sentence of ours
+        for library in ("mcp", "httpx2"):  # their errors are reported by this package instead
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._seconds = connect, call
         self._loop = asyncio.new_event_loop()

@@ -73,7 +73,7 @@ class Mixture:
     then: Glu
     down: Weight  # [E, D or C, inner]
     down_bias: Weight | None  # [E · D]
-    scales_input: bool  # whether shares multiply what an expert reads, and not what it answers
+    scales_input: bool  # whether shares multiply the input of an expert instead of its output
     router_cap: float  # of its logits; 0 is none
     shared: SharedExpert | None
     latent: Latent | None

@@ -253,7 +253,7 @@ def _take_matrices(tensors: Tensors, at: str, rows: tuple[int, int], width: int,
     if f"{at}_v.weight" in tensors or f"{at}_qkv.weight" in tensors:
         return take_qkv(tensors, at, (of_q, of_kv, of_kv), width)
     q, k = (tensors.take(f"{at}_{name}.weight", count, width) for name, count in zip("qk", rows, strict=True))
-    return q, k, k  # twice, which takes less time than a copy of what it gives
+    return q, k, k  # computed twice, which is faster than a copy
 
 
 def take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForward | DenseAndExperts:

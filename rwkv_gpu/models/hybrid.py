@@ -177,7 +177,7 @@ class GatedFeed:
 class Experts:
     """add + scale · mixture(norm(x))"""
 
-    norm: Weight | None  # [D]; none where it reads what is normed
+    norm: Weight | None  # [D]; None if its input is normed already
     p: Mixture
     scale: float = 1.0
     states = ()

@@ -87,7 +87,7 @@ class LatentSelfAttention:
     output: Weight  # [D, H · V]
     cache: Cache
     how: LatentAttention
-    scale: float  # of what it adds
+    scale: float  # multiplies its output
     gate: Weight | None = None  # [H, D]
     index: Indexer | None = None
 

@@ -27,9 +27,9 @@ class Ends:
     head_bias: Weight | None = None  # [V]
     logit_scale: float = 1.0
     softcap: float = 0.0  # of logits; 0 is none
-    positions: Weight | None = None  # [positions, D], added to what is embedded
+    positions: Weight | None = None  # [positions, D], added to embeddings
     shift: Weight | None = None  # [D], added to every embedding
-    projections: tuple[Weight, ...] = ()  # of what is normed last, one after the other: [M, D], [D, M]
+    projections: tuple[Weight, ...] = ()  # of the last normed rows, one after the other: [M, D], [D, M]
     causal: bool = True  # or rows see all of their text: an encoder, or a diffusion model
     unmasking: Unmasking | None = None  # of a diffusion model
 

@@ -12,7 +12,7 @@ from ..ops.vocabulary import Attention, Cache, Ops, State, Tensor, Weight
 from .experts import take_mixture
 from .hybrid import Block, Experts, Hybrid, HybridFile
 
-INTERVAL = 8  # every such layer attends where the file does not say otherwise
+INTERVAL = 8  # every such layer attends unless the file has another interval
 HEAD_STEP, LARGEST_HEAD = 16, 256  # of lightning attention: what the kernels take
 LEAST_FADING = 1e-5  # that the last layer has
 

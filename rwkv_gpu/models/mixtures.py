@@ -51,9 +51,9 @@ class Experts:
 
     norm: AnyNorm | None
     mixture: Mixture
-    after: Rms | None = None  # of what they answer together
+    after: Rms | None = None  # norm of their summed output
     scale: float = 1.0  # of this
-    after_scale: float = 1.0  # of what is normed
+    after_scale: float = 1.0  # multiplies the normed output
     routed_first: bool = False
     dense: FeedForward | None = None
     total: AnyNorm | None = None  # of the sum that returns

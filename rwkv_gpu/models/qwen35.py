@@ -25,7 +25,7 @@ from .experts import ExpertSizes
 from .hybrid import Block, Hybrid, HybridFile
 from .tensors import Tensors
 
-INTERVAL = 4  # every such layer attends where the file does not say otherwise
+INTERVAL = 4  # every such layer attends unless the file has another interval
 LARGEST_STATE = 256  # numbers of a head: what the kernels take
 
 

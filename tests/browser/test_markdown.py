@@ -5,7 +5,7 @@ from playwright.sync_api import CDPSession, Page
 
 from tests.browser.test_speed import busy_seconds
 
-# Of objects of JavaScript these are keys that nobody has put in.
+# Keys that every object of JavaScript inherits.
 INHERITED = "constructor", "__proto__", "toString", "valueOf", "hasOwnProperty"
 
 

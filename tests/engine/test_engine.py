@@ -173,7 +173,7 @@ def test_biases_and_log_probabilities_read_no_logits_back(any_runner):
     first, by_host = news[ids[3]], Sampler(asked[3].params, runner.vocabulary).sample(prefill(runner, asked[3].ids)[-1])
     said = next(said for update in first for said in update.sampled)
     assert [token for token, _ in said.top] == [token for token, _ in by_host.top]
-    # Of logits around 1 in batches of another size, which add in another order.
+    # Logits are around 1. Batches of another size add in another order.
     np.testing.assert_allclose([value for _, value in said.top], [value for _, value in by_host.top], atol=1e-4)
 
 

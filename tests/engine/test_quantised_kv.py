@@ -13,7 +13,7 @@ from tests.golden_files import golden
 
 # A whole cache, windows, sinks, a hybrid, heads of 80 that stay float16, and latents, which do.
 KINDS = ("llama", "qwen3", "gemma3", "gpt-oss", "falcon-h1", "phi3", "deepseek2")
-# Of the spread of the logits of a row, for most rows: in mixtures a row may get other experts.
+# Tolerances relative to the spread of a row's logits, for most rows: in mixtures a row may get other experts.
 # In each layer q8 errs by up to 0.4% of a block's largest number, and q4 by up to 6%.
 NEAR = {"q8": 0.02, "q4": 0.25}
 SENSITIVE = {"gpt-oss": 3}  # its random mixture magnifies what float16 rounds as well

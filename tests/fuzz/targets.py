@@ -1,7 +1,7 @@
 """The fuzz targets: for each kind of input, a generator and a check that must hold for every input.
 
-A check passes where the input is refused by an error of the package's own, in one line, or where what the code promises
-holds. Each takes a few milliseconds, so that many run in a second.
+A check passes if the package refuses the input with one of its own errors, in one line, or if its result is correct.
+Each takes a few milliseconds, so that many run in a second.
 """
 
 import contextlib

@@ -101,7 +101,7 @@ def test_a_mutant_is_refused_or_consistent(seed: int, tmp_path: Path) -> None:
         else:
             accepted += 1
     assert all(message.isprintable() for message in messages)
-    assert 0 < accepted < MUTANTS // 8  # a flip inside a name or the weights is no fault of form; most others are
+    assert 0 < accepted < MUTANTS // 8  # a flip in a name or in weights keeps the file well-formed; most others do not
 
 
 def mutant(rng: random.Random, data: bytes) -> bytes:

@@ -52,7 +52,7 @@ def test_numbers_of_every_type_are_read(tmp_path, kind):
         ([], "no object"),
     ],
 )
-def test_an_entry_that_lies_is_refused(tmp_path, entry, message):
+def test_an_entry_with_false_sizes_is_refused(tmp_path, entry, message):
     path = tmp_path / "x.st"
     path.write_bytes(whole({"a": ("F32", np.ones(4))}, a=entry))
     with pytest.raises(BadFile, match=message) as caught:

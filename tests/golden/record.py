@@ -1409,7 +1409,7 @@ FORWARDS: dict[str, Any] = {
     **dict.fromkeys(("tiny-embedded-rwkv7", "tiny-deep-rwkv7"), rwkv7_in_float64.Forward),
 }
 
-# Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
+# Models with scaled positions: only their logits are stored, as their files differ in keys only.
 SCALED: dict[str, tuple[str, Keys]] = {
     "linear-llama": ("llama", {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     "yarn-llama": ("llama", YARN),

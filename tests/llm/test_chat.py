@@ -294,7 +294,7 @@ def test_the_same_model_loaded_again_keeps_the_ids(rnn):
         assert chat.with_model(again)._transcript == chat._transcript
 
 
-def test_a_chat_takes_the_own_template_of_another_model_unless_it_has_another():
+def test_a_chat_takes_the_template_of_a_new_model_unless_one_was_chosen():
     with (
         rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu") as first,
         rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu") as other,

@@ -139,7 +139,7 @@ def test_a_preset_of_a_preset_changes_only_its_own_settings(hub):
     assert hub.store.find("sea") is None and MODEL.exists()
 
 
-def test_its_context_and_template_are_those_of_the_model(tmp_path):
+def test_a_preset_has_the_context_and_template_of_its_model(tmp_path):
     path = tmp_path / "p.preset.json"
     write_preset(path, Preset(str(OTHER), template="zephyr", context=256))
     with rwkv_gpu.load(path, device="cpu") as llm:

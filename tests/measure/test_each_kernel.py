@@ -1,4 +1,4 @@
-"""Each kernel runs once on the GPU in the mode of users, compared with numpy. tests/ops has every variant."""
+"""Runs each kernel once on the GPU as users do, and compares it with numpy. tests/ops has every variant."""
 
 from collections.abc import Mapping
 

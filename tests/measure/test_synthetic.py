@@ -37,7 +37,7 @@ TINIES = {
         "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64
     ),
 }  # fmt: skip
-# Of encoders, whose names have no size or a round one: millions of parameters, as their pages have it.
+# Millions of parameters of encoders, as published: their names have no size, or a rounded one.
 MILLIONS = {
     "all-minilm-l6-v2": 22.6, "bge-large-en-v1.5": 334, "bge-m3": 567, "nomic-embed-text-v1.5": 137,
     "embeddinggemma-300m": 308,

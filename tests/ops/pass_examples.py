@@ -54,7 +54,7 @@ class Example:
     matrix_units: bool = False  # whether only they run it
     deviation: float = 1.0  # of x
     exact: bool = False  # whether results are the same to the bit with and without the pass
-    # Of the largest result: norms by parts and rows as integers of two bytes round otherwise.
+    # Relative to the largest result: partial norms and rows of 16-bit integers round differently.
     tolerance: float = 2e-3
 
     def tuning(self, can: Capabilities) -> Tuning:

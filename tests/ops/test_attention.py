@@ -440,7 +440,7 @@ def test_runs_of_any_length_give_the_same(fast_device, length):
 
 
 LONG_HEADS = Case(kind="f16", size=128, rope=Rope("normal", 128, 5e5))
-# Of lanes that share keys: the case, its length, lanes for a key, lanes in all, keys at a time.
+# Lanes share keys: the case, its length, lanes for a key, lanes in all, keys at a time.
 SHARING = {
     "the first token": (LONG_HEADS, 1, 8, 32, 2),
     "a run and one more": (LONG_HEADS, 33, 8, 32, 2),

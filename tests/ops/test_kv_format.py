@@ -19,7 +19,7 @@ def test_a_number_comes_back_to_half_a_quant(kind, size):
     if fmt.rotated:  # quants are those of rotated blocks
         blocks, found = blocks @ hadamard(BLOCK), found @ hadamard(BLOCK)
     largest = np.abs(blocks).max(axis=-1, keepdims=True)
-    # Of q4 the scale has the sign of the largest number: one that is as large on the other side is a quant too short.
+    # The scale of q4 has the sign of the largest number. The same number with the other sign is one step short.
     half = largest / 254 if kind == "q8" else np.where(np.abs(found - blocks) > largest / 16, largest / 8, largest / 16)
     assert (np.abs(found - blocks) <= half * 1.01 + 1e-5).all()
     assert np.mean(np.abs(found - blocks) > largest / 16) < 0.04

@@ -122,7 +122,7 @@ def test_latent_attention_on_matrix_units_equals_the_reference(fast_device, name
     """Scores differ widely, so sums are scaled down on the way. There are one, few, and many runs."""
     if not fast_device.capabilities.fragment:
         pytest.skip("this device is not opened with matrix units")
-    # Of a short context a lane for each has all pages, of a long one nobody.
+    # In a short context each page has a lane of its own; in a long one, lanes have several pages.
     case = replace(MATRIX_CASES[name], on_matrix_units=True, context=(1024, 8192)[prefetch])
     steps = history(case, length, step)
     for _, inputs in steps:

@@ -25,7 +25,7 @@ EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S
 FLOATS_AND_RUNS_OF_16 = tuple(BY_NAME[name] for name in ("F32", "Q6_K"))
 KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
 FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
-# Of floats, of integers, and what serves decoding; tiles, slow to compile, decode as gemv or as gemv_int does.
+# Kernels for floats, for integers and for decoding. Tiles compile slowly, and decode formats as gemv or gemv_int do.
 IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemv", "gemv_single_pass", "gemv_int")]
 
 

@@ -158,7 +158,7 @@ def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed
                 taken = f"{resident() / 1e6:8.1f} MB, {descriptors()} descriptors, {threading.active_count()} threads"
                 print(f"{taken} after {requests:,} requests", flush=True)
     assert asking.returncode == 0
-    until(lambda: not server.service._calls)  # a head that was cut waits for its rest
+    until(lambda: not server.service._calls)  # truncated HTTP headers wait for the rest
     return Counter(json.loads(found))
 
 

@@ -219,7 +219,7 @@ def test_the_collector_passes_over_a_loaded_model_and_finds_a_closed_one():
 
     def loaded(path, progress):
         llms.append(weakref.ref(llm := load(path, progress)))
-        llm.itself = llm  # only the collector frees what refers to itself
+        llm.itself = llm  # only the garbage collector frees an object that refers to itself
         return llm
 
     try:

@@ -102,7 +102,7 @@ Return only a JSON function call.
 @pytest.mark.parametrize(
     ("effort", "ending"), [(None, ""), ("low", " (think a bit)"), ("medium", " (think)"), ("high", " (think a lot)")]
 )
-def test_rwkv_g1_takes_the_length_of_its_thoughts(effort, ending):
+def test_the_prompt_of_rwkv_g1_asks_for_shorter_or_longer_thoughts(effort, ending):
     more = {"reasoning_effort": effort} if effort else {}
     asked = [
         *PLAIN,

@@ -62,7 +62,7 @@ def test_a_model_comes_with_its_projector_which_goes_with_the_last_one_of_its_fo
     assert not any((tmp_path / "models").iterdir())
 
 
-def test_a_projector_of_the_folder_above_comes_into_that_of_the_model(run, tmp_path):
+def test_a_projector_of_the_parent_folder_is_stored_next_to_the_model(run, tmp_path):
     assert run("pull", "owner/name:Q6_K").exit_code == 0
     assert names(tmp_path / "models") == ["owner/name/deep/mmproj-model-F16.gguf", "owner/name/deep/model-Q6_K.gguf"]
 

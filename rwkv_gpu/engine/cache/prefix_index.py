@@ -99,7 +99,7 @@ class PrefixIndex:
                 end -= TOKEN
             elif at == 0:
                 return
-            else:  # other prefixes are no longer than what it shares with its neighbour
+            else:  # the part shared with its neighbour is the longest other prefix
                 end = min(end - TOKEN, TOKEN * shared(self._keys[at - 1], key[:end]))
 
     def beginning_with(self, key: Key) -> Iterator[Key]:

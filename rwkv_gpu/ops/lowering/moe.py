@@ -216,7 +216,7 @@ def _by_choice(
         groups=tiles * shares,
         fixed_bytes=matrices.bytes_read(node.rows, used),
         row_flops=matrices.flops(used),
-        shared_bytes=config.workgroup_bytes + 4 * matrices.width * config.norms + SPARE,  # a whole x at most is staged
+        shared_bytes=config.workgroup_bytes + 4 * matrices.width * config.norms + SPARE,  # stages at most one row of x
     )
 
 

@@ -78,7 +78,7 @@ class AddResidual(Epilogue):
 
 @dataclass(frozen=True)
 class Multiply(Epilogue):
-    """Multiplies by a value, by element, before a residual is added; excludes a bias."""
+    """Multiplies by a value, by element, before a residual is added; cannot be combined with a bias."""
 
     by: Value
     fusions = {"multiply": (SCALED,)}

@@ -208,7 +208,7 @@ fn run(group: u32, lane: u32) {
     }
     let place = subgroup * S * S;
     workgroupBarrier();
-// A whole query tile of a run is stored directly, the others through workgroup memory.
+// Full query tiles are stored directly, partial ones through workgroup memory.
     if RUNS > 1u && here.z >= S {
         let out = run_place(0u, number);
         coopStoreT(y0, &y[out + column_of(0u)], RUNS * (N4 + 1u));

@@ -5,7 +5,7 @@ const LOWEST = -1e38;                       // score of a masked position
 const GROWTH = 8.0;                         // as a power of two
 const LOG2E = 1.4426950408889634;
 
-// Of a query, by the lanes that share it.
+// The softmax of a query; the lanes that share the query have a part of the sum each.
 struct Softmax {
     reference: f32,
     sum: f32,           // of exponentials, as far as this lane has them

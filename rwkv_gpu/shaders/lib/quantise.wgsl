@@ -28,7 +28,7 @@ fn bytes_of(v: vec4u) -> u32 {
 
 fn rest_of(v: vec4u) -> vec4u { return (v + vec4u(128u)) >> vec4u(8u); }
 
-// Of four neighbouring lanes, the first gets their low words and the second their high ones, so that one lane writes a whole
+// The first of four neighbouring lanes gets their low words, the second their high words. So one lane writes a whole
 // vector: in WGSL a write to a component may also write the others. Both exchange in the same shuffle, as a processor does
 // one shuffle at a time.
 fn words_of_four(low: u32, high: u32, lane: u32) -> vec4u {

@@ -243,7 +243,7 @@ fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
     return eights;
 }
 
-// Of an eight: which subgroups want it, and which 64 of their columns it is of.
+// For an eight: the subgroups that use it, and which 64 of their columns it belongs to.
 fn slot_of(e: u32) -> u32 { return e / (8u * PAIRS * TB); }
 
 fn step_of(e: u32) -> u32 { return e / (2u * PAIRS * TB) % 4u; }

@@ -119,7 +119,7 @@ const WHOLE = false;                    // nothing is staged
 
 fn stage(_matrix: Matrix, _t0: u32, _piece: u32, _lane: u32) {}
 
-// Of a chunk beyond the end of a row, zeros.
+// A part of a chunk; zeros beyond the end of a row.
 fn part_of(matrix: Matrix, t0: u32, t: u32, _piece: u32, chunk: u32, p: u32) -> Part {
     let chunks = matrix.k / 32u;
     let whole = chunks % (LANES_PER_ROW * PREFETCH) == 0u;

@@ -57,7 +57,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// Of those that a lane has of a block; beyond the last block, rows that are loaded for nothing.
+// The first of the rows that a lane has in a block. Rows beyond the last block are loaded, but not used.
 fn first_row(block: u32, lane: u32) -> u32 { return (block * LANES + lane / LANES_PER_ROW) * OUTS; }
 
 // The first run of a chunk of row j from m0 on; beyond the end that of the last, which meets zeros.

@@ -5,7 +5,7 @@
 // Parts of the stack by key [T, H, N / 4], then by value [T, H, P / 4]. W and R times S before the chunk give U and y beyond
 // those of S = 0.
 const PART_R = 0u;
-const PART_B = 1u;                  // by what U is added to S, faded to the end of the chunk
+const PART_B = 1u;                  // the keys with which U is added to S, decayed to the end of the chunk
 const PART_W = 2u;                  // with removal
 const PART_K = 3u;                  // with two keys, as B, for V
 const PART_U = 0u;

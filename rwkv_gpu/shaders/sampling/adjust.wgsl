@@ -39,13 +39,13 @@ fn biased(draw: Draw, token: u32, x: f32) -> f32 {
     return max(x + bitcast<f32>(select(pair.x, pair.y, place % 2u == 1u)), LEAST);
 }
 
-// Of a token of a row, by its number.
+// The adjusted logit of a token.
 fn logit_of(row: u32, draw: Draw, token: u32) -> f32 { return adjusted(row, draw, token, logits[row * V + token]); }
 
 fn truncates(draw: Draw) -> bool {
     return !is_set(draw, GREEDY | SKIP) && (draw.top_k < V || draw.top_p < 1.0 || draw.min_p > LEAST);
 }
 
-// Of what became of logits, and of those that came.
+// Reductions over adjusted logits (x) and original ones (y).
 fn reduce_most(v: vec2f, lane: u32) -> vec2f { return reduce_max2(v, lane); }
 fn reduce_sums(v: vec2f, lane: u32) -> vec2f { return reduce_add2(v, lane); }

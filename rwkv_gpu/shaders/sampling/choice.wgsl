@@ -7,7 +7,7 @@
 
 fn choose(row: u32, draw: Draw, whole: Whole, lane: u32) {
     let keys = draw_keys(draw);
-    // Of the winners of all blocks or, where not every token may stay, of those that do.
+    // The best of all blocks' winners; if tokens are truncated, the best of those that remain.
     var best = Best(LEAST, NO_TOKEN, 0.0);
     if is_cut(draw) {
         best = best_kept(row, draw, keys, whole, lane);

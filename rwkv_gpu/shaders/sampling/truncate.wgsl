@@ -278,7 +278,7 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) -> bool {
         var sums = tally(row, draw, what, first, apart, lane);
         if turn == 0u {
             if measure == BY_SHARE {
-                // Of all tokens, if not all are listed.
+                // The sum over all tokens, also if the list has some of them only.
                 let whole = select(sums[0], u32(WHOLE), in_list && draw.top_k >= V);
                 goal = goal_of(draw, whole);
                 if draw.top_k >= V && sums[0] < goal && bound > safe {

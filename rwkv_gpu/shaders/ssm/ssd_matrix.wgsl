@@ -36,7 +36,7 @@ var<workgroup> x_left: array<vec4<f16>, LENGTH * X_APART>;              // X̂ [
 var<workgroup> sums: array<f32, 8u * S * S>;            // a fragment of each subgroup on its way to lanes, by columns
 var<workgroup> steps: array<vec2f, LENGTH>;             // dt, and the decay as a power of two
 var<workgroup> decays: array<f32, LENGTH>;              // from the chunk's start on, as a power of two
-// Of x, and of S. Of 16 bytes, as all here: NVIDIA loads fragments as if tiles lay at multiples of that.
+// The largest numbers of x and of S. Sizes here are multiples of 16 bytes, as NVIDIA assumes when it loads fragments.
 var<workgroup> largest: array<atomic<u32>, 4>;
 var<workgroup> extent: vec4u;           // of a segment: the first row, tokens, tokens of a chunk, and its first slot
 

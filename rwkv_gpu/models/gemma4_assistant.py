@@ -149,7 +149,7 @@ def _layers(source: DenseFile, model: Gemma4) -> list[AssistantLayer]:
 
 
 def _turning(source: DenseFile, rope: Rope, *, near: bool) -> Turning:
-    """The rotation of queries: that of the keys."""
+    """The rotation of queries, which is that of the keys they read."""
     divisors = np.ones(rope.dims // 2)
     if rope.factors is not None:
         divisors = source.file.values(source.file.tensors[rope.factors.name]).astype(np.float64)

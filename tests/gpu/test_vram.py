@@ -57,7 +57,7 @@ class Nvml:
         ("NVIDIA A", [], None),
     ],
 )
-def test_the_free_memory_of_an_nvidia_gpu_is_that_of_its_name(name, gpus, free):
+def test_the_free_memory_of_an_nvidia_gpu_is_found_by_its_name(name, gpus, free):
     nvml = Nvml(gpus)
     assert vram.nvidia_free(name, nvml) == free
     assert nvml.shut == 1

@@ -36,7 +36,7 @@ def workgroups(config: GemmConfig, outs: list[int]) -> int:
         ([2048], 2048, False),
     ],
 )
-def test_columns_are_cut_where_that_gains(outs, width, cut):
+def test_columns_are_split_where_that_is_faster(outs, width, cut):
     found = spread(outs, width, 0)
     assert (found.joined_parts > 1) == cut
     assert workgroups(found, outs) <= PROCESSORS

@@ -193,7 +193,7 @@ def test_the_node_that_makes_x_is_asked_to_round_it(kind):
 
 
 @pytest.mark.parametrize("kind", JOINED)
-def test_two_products_that_are_added_to_one_residual_are_one(fast_device, kind):
+def test_two_products_that_are_added_to_one_residual_are_merged(fast_device, kind):
     check_with_and_without(fast_device, "join_columns", JOINED[kind])
 
 

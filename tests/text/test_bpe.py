@@ -85,7 +85,7 @@ def test_no_text_takes_more_than_linear_time(pre):
     for unit in UNITS:
         for end in ("", "x", "7", "\0", "\n", " X"):
             text = unit * (size // len(unit.encode())) + end
-            # 0.05 s; quadratic ways take 0.5 and more, each time. Once it may meet the collector, or a full machine.
+            # 0.05 s; quadratic algorithms take at least 0.5 s. Garbage collection or other programs may delay a run.
             assert any(cpu_seconds(tokenizer, text) < 0.4 for _ in range(4)), (unit, end)
 
 

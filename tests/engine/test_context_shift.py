@@ -1,5 +1,7 @@
 """If the context is full, an answer continues without its middle. A model without attention has no such limit."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -144,3 +146,16 @@ def test_an_answer_is_truncated_to_its_new_tokens_though_its_middle_was_cut():
         assert sequence.length == 20 + count, count
         assert sequence.finish_reason == "stop"
         engine.close()
+
+
+def test_a_sequence_is_full_only_when_nothing_of_it_is_under_way():
+    idle = {"in_flight": 0, "work": None, "finish_reason": None, "context": 4, "ids": range(5)}
+    for change in ({}, {"in_flight": 1}, {"work": object()}, {"finish_reason": "stop"}, {"ids": range(4)}):
+        assert TokenSequence.full.fget(SimpleNamespace(**{**idle, **change})) == (not change), change
+
+
+def test_the_host_must_know_each_token_for_any_of_three_reasons():
+    plain = {"on_host": False, "request": SimpleNamespace(grammar=None), "drafting": None}
+    drafts = {"drafting": SimpleNamespace(on=True)}
+    for change in ({}, {"on_host": True}, {"request": SimpleNamespace(grammar=object())}, drafts):
+        assert TokenSequence.synchronous.fget(SimpleNamespace(**{**plain, **change})) == bool(change), change

@@ -73,6 +73,16 @@ def test_token_ids_of_an_endless_chat_take_bounded_memory():
     assert prefixes._key_bytes == 8 * sum(lengths(prefixes))
 
 
+def test_bytes_of_pages_and_states_are_counted_until_nothing_holds_them():
+    store, prefixes = stored()
+    text = list(range(4 * INTERVAL))
+    feed(store, prefixes, text)
+    pages = prefixes.nbytes - len(lengths(prefixes))
+    assert pages == len(text) // PAGE + 4, "they share all pages but the last, which is not full"
+    prefixes.clear()
+    assert prefixes.nbytes == 0
+
+
 def test_old_texts_give_way_to_new_ones():
     store, prefixes = stored()
     feed(store, prefixes, list(range(4 * INTERVAL)))

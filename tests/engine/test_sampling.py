@@ -192,6 +192,13 @@ def test_log_probabilities_are_the_models_own():
     assert [value for _, value in sampled.top] == pytest.approx(np.log(P[:3]), abs=1e-5)
 
 
+def test_probabilities_after_sampling_are_those_among_the_tokens_that_were_drawn_from():
+    found = Sampler(SamplingParams(top_k=2, logprobs=3, post_sampling_probs=True, seed=1), len(P)).sample(LOGITS)
+    among = {token: math.log(P[token] / P[:2].sum()) for token in (0, 1)}
+    assert dict(found.top) == pytest.approx(among, abs=1e-5)
+    assert found.logprob == pytest.approx(among[found.token], abs=1e-5)
+
+
 def test_logits_are_not_changed():
     logits = LOGITS.copy()
     drawn(logits, n=3, accepted=[0, 1], repetition_penalty=2, dry_multiplier=1, logit_bias={1: 2}, mirostat_tau=3)

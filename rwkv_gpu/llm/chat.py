@@ -1,6 +1,7 @@
 """A conversation with a model, in turns. A new question costs only its new tokens."""
 
 import itertools
+import math
 import os
 import threading
 import weakref
@@ -348,15 +349,19 @@ class Chat:
             return self._asked(messages)
         self._first *= self._first < len(messages)  # messages may have been dropped
         turns = [at for at, message in enumerate(messages) if message.role == "user" and at >= self._first] or [system]
-        asked = self._asked(messages[:system] + messages[turns[0] if self._first else system :])
-        if len(asked.transcript.ids) + min(answer, context // 4) <= context:
-            return asked
+        with suppress(ContextFull):
+            asked = self._asked(messages[:system] + messages[turns[0] if self._first else system :])
+            if len(asked.transcript.ids) + min(answer, context // 4) <= context:
+                return asked
         at = bisect_left(turns[:-1], True, key=lambda start: self._size(messages, system, start) <= context // 2)
         self._first = turns[at]
         return self._asked(messages[:system] + messages[self._first :])
 
-    def _size(self, messages: tuple[Message, ...], system: int, start: int) -> int:
-        return len(self._asked(messages[:system] + messages[start:]).transcript.ids)
+    def _size(self, messages: tuple[Message, ...], system: int, start: int) -> float:
+        try:
+            return len(self._asked(messages[:system] + messages[start:]).transcript.ids)
+        except ContextFull:
+            return math.inf
 
     def _ask(
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]

@@ -174,13 +174,16 @@ class ChatFormat:
         else:
             pieces, begun = self._opened(messages, given, limits, chosen), ""
             pieces = pieces if opens else pieces[:1]
-        text = as_bytes("".join(pieces))
+        whole = "".join(pieces)
+        if opens:
+            check_length(self.tokenizer.fewest_tokens(whole), self._context, least=True)
+        text = as_bytes(whole)
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         tokenizer = self.tokenizer if self.sight is None else self.sight.tokenizer(self.tokenizer, images)
         transcript = nearest.prompt(tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         system_tokens = self._system_tokens(messages, transcript, [given, chosen, salt], limits)
-        thoughts = opened("".join(pieces).removesuffix(begun), self._marks.opening, self._marks.closing)
+        thoughts = opened(whole.removesuffix(begun), self._marks.opening, self._marks.closing)
         repeats = not self._marks.channels
         return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun, images)
 

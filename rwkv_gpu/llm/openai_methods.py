@@ -21,7 +21,7 @@ from .text_completion import DEFAULTS, TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
 T = TypeVar("T")
-MOST_TEXTS = 2048  # maximum texts of a request for embeddings, as in OpenAI's API
+MOST_TEXTS = 2048  # maximum texts of a request, as OpenAI's API has it for embeddings
 
 
 class OpenAIMethods(OpenModel):
@@ -131,10 +131,7 @@ class OpenAIMethods(OpenModel):
         """
         if encoding_format not in ("float", "base64"):
             raise BadInput(f"encoding_format is {encoding_format!r}; it must be float or base64")
-        texts = prompts_of("input", input)
-        if len(texts) > MOST_TEXTS:
-            raise BadInput(f"input has {len(texts):,} texts; send at most {MOST_TEXTS:,} at a time")
-        return self._texts("input", texts, truncate=truncate)
+        return self._texts("input", _texts_of("input", input), truncate=truncate)
 
     def embedding_reply(
         self, ids: Sequence[Sequence[int]], vectors: Floats, model: str | None, encoding_format: str
@@ -180,7 +177,7 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
     """Prepares n answers to each prompt. `quick` raises `Exceeded` if that takes long."""
     fields = TextFields.read(given, llm.default_settings(DEFAULTS))
     fields.params.check_vocabulary(llm.vocab_size)
-    prompts = prompts_of("prompt", prompt)
+    prompts = _texts_of("prompt", prompt)
     if quick and (fields.form or fields.n * len(prompts) > replies.FEW):
         raise Exceeded("compiles a form, or has many answers")
     if quick and any(isinstance(one, ImagePrompt) for one in prompts):
@@ -197,6 +194,14 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
         if fields.generates
     ]
     return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts, [ids for ids, _ in read]), requests)
+
+
+def _texts_of(name: str, given: Prompts) -> list[Any]:
+    """The texts of a request."""
+    texts = prompts_of(name, given)
+    if len(texts) > MOST_TEXTS:
+        raise BadInput(f"{name} has {len(texts):,} texts; send at most {MOST_TEXTS:,} at a time")
+    return texts
 
 
 def _text_of(llm: OpenModel, prompt: Any, ids: Sequence[int]) -> str:

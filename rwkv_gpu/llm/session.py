@@ -215,6 +215,6 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, type) and hasattr(value, "model_json_schema"):
+    if hasattr(value, "model_json_schema"):
         return value.model_json_schema()
     return sorted(value) if isinstance(value, set | frozenset) else value

@@ -41,8 +41,6 @@ class Thoughts:
         given = {name: rest.pop(name) for name in LIMITS if name in rest}
         limits = [limit for limit in given.values() if limit is not None and limit != -1]
         message = rest.pop("reasoning_budget_message", None)
-        if not limits and message is None:
-            return self
         return replace(
             self,
             limit=limits[0] if limits else self.limit,

@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.scheduler import schedule
 from rwkv_gpu.engine.sequence import TokenSequence
+from rwkv_gpu.engine.slots import Slots
 
 
 @dataclass
@@ -112,3 +114,12 @@ def test_a_sequence_that_loses_its_slot_while_the_host_samples_keeps_all_that_wa
     assert sequence.take_work()
     assert sequence.ids == [1, 2, 5, 6, 7]
     assert sequence.rows_right == 3
+
+
+def test_a_paused_sequence_keeps_its_slot_until_another_waits_and_none_is_free():
+    idle = {"evaluating": True, "preempted": True, "running": []}
+    for waiting, free in (([], []), ([], [0]), ([object()], [0]), ([object()], [])):
+        parked: list[bool] = []
+        slots = SimpleNamespace(**idle, waiting=waiting, free=free, park=lambda parked=parked: parked.append(True))
+        assert not list(Slots.admit(slots))
+        assert bool(parked) == bool(waiting and not free)

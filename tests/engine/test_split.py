@@ -15,8 +15,9 @@ from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.runner import PartRunner, Share, prefill
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.split import SplitRunner, parts_of
+from rwkv_gpu.engine.split_layout import shares_of
 from rwkv_gpu.engine.step_result import CompletedStep, SamplingInputs
-from rwkv_gpu.errors import DeviceError
+from rwkv_gpu.errors import BadInput, DeviceError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import Device
@@ -304,3 +305,10 @@ def test_a_token_that_could_not_be_sampled_is_not_fed_to_the_step_ahead(logged, 
     first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     assert first.wait().rows[0].token == NO_TOKEN
     assert second.wait().rows[0].token < runner.vocabulary
+
+
+def test_shares_of_devices_are_numbers_above_zero():
+    assert shares_of("3, 1", 2) == [3, 1]
+    for wrong in ("0,1", "1,-1", "1,nan", "1,inf", "1,a", ""):
+        with pytest.raises(BadInput, match="a number above 0 for each device"):
+            shares_of(wrong, 2)

@@ -11,6 +11,8 @@ from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import OWN, golden
 
+PLAIN = {"tokenizer.chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}
+ASK = {"role": "user", "content": "hi"}
 NAMES = ["tiny-rwkv7", "tiny-llama", "tiny-arwkv7", "tiny-gemma4-experts", "around-llama"]
 
 
@@ -30,10 +32,19 @@ def test_no_text_has_fewer_tokens_than_the_bound(name):
             assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text, parse=parse)), (text[:50], parse)
 
 
+def test_a_chat_that_leaves_out_turns_may_have_any_length():
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=64) as llm:
+        old = [{"role": role, "content": "ab" * 30} for role in ("user", "assistant") * 200]
+        chat = llm.chat(messages=old, template="chatml", truncate="left")
+        assert chat.send("c", max_tokens=2).stats.prompt_tokens <= 64
+        assert len(chat.messages) == 402
+
+
 @pytest.mark.parametrize("name", ["tiny-llama"])
 def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monkeypatch):
-    with rwkv_gpu.load(OWN / f"{name}.gguf", device="cpu", context=64) as llm:
+    with rwkv_gpu.load(OWN / f"{name}.gguf", device="cpu", context=64, override_kv=PLAIN) as llm:
         chat = llm.chat(template="chatml")
+        assert llm.chat_format  # which tokenises marks
         monkeypatch.setattr(Tokenizer, "encode", None)
         for text in ("a" * (1 << 20), " " * (1 << 20), "the sea is " * 100_000):
             for call in (
@@ -42,6 +53,10 @@ def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monke
                 lambda text=text: llm.embed(text),
                 lambda text=text: llm.logprobs(text),
                 lambda text=text: chat.send(text),
+                lambda text=text: llm.create_chat_completion(
+                    [ASK], tools=[{"type": "function", "function": {"name": "f", "description": text}}]
+                ),
+                lambda text=text: llm.create_chat_completion([{**ASK, "content": [{"type": "text", "text": text}]}]),
             ):
                 with pytest.raises(ContextFull, match=r"at least [\d,]+ tokens does not fit the context of 64"):
                     call()

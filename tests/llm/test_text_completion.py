@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.errors import BadInput
 from tests.golden_files import OWN
 
 GREEDY = {"temperature": 0, "max_tokens": 8}
@@ -131,3 +132,9 @@ def test_a_chat_template_makes_ids_or_text(llm):
 def test_every_public_method_has_a_docstring():
     for name, member in inspect.getmembers(rwkv_gpu.LLM, callable):
         assert name.startswith("_") or inspect.getdoc(member), name
+
+
+def test_a_request_has_a_limited_number_of_texts(llm):
+    for call in (llm.prepare_completion, llm.prepare_embedding):
+        with pytest.raises(BadInput, match="has 2,049 texts; send at most 2,048 at a time"):
+            call(["a"] * 2049)

@@ -170,7 +170,8 @@ class SequenceStore:
         """Releases a handle."""
         if self._pager is not None:
             self._pager.pool.release(handle.pages)
-        if self._states is not None and handle.state is not None:
+        if self._states is not None:
+            assert handle.state is not None
             self._states.pool.release([handle.state])
         for size, pager in self._windows.items():
             pager.pool.release(handle.windows[size].pages)

@@ -28,7 +28,7 @@ from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
 from .adapters import NO_ADAPTERS, Adapters, Array, place_factors
 from .bus import main_memory_rate
-from .cache.config import DEFAULT_CHUNK, DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
+from .cache.config import DEFAULT_CHUNK, DEFAULT_CONTEXT, CacheConfig, CacheOptions, within_bindings
 from .cache.kv import whole
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
@@ -147,7 +147,7 @@ def fit(
         state = config.total(model.caches, model.states) + sum(slot_rows_bytes(model, config).values())
         found = Fit(context, host_weights_bytes(model), state, 0, host_available(), extra, draft)
         return replace(found, projector=companions.projector)
-    check_bindings(device, model, config)
+    config = within_bindings(device, model, config)
     placement = placement_of(device, file, model, config, chunk_size, offload, extra + draft + companions.projector)
     scratch = _scratch(device, placement.parameters, model, config, chunk_size, factors, values)
     scratch += sum(slot_sizes(device, placement.parameters))
@@ -202,7 +202,7 @@ def fit_part(device: Device | None, file: GGUFFile, part: Part, config: CacheCon
     if device is None:
         state = config.total(part.caches, part.states)
         return Fit(config.context if part.caches else None, host_weights_bytes(part), state, 0, host_available())
-    check_bindings(device, part, config)
+    within_bindings(device, part, config, whole=False)
     parameters = parameters_of(file, part)
     scratch = _scratch(device, parameters, part, config, config.chunk_size)
     return resident(device, Placement(parameters), part, config, ON_GPU, scratch)

@@ -30,7 +30,7 @@ from ..ops.sampler_state import GpuSamplerState
 from ..ops.sampling import FROM_SLOT
 from ..ops.vocabulary import Choosing, Whole
 from .adapters import NO_ADAPTERS, Adapters, upload_factors
-from .cache.config import CacheOptions, check_bindings
+from .cache.config import CacheOptions, within_bindings
 from .cache.kv import GpuKVCache
 from .fit import Companions, factor_bytes, placement_of, resident, slot_rows_bytes
 from .offload import ON_GPU, Offload
@@ -87,9 +87,9 @@ class GpuRunner(PartRunner):
         **options: Unpack[CacheOptions],
     ) -> None:
         super().__init__(model, adapters, chunk_size, share, options)
-        config, factors = self.cache_config, self._join_adapters()
+        self.cache_config = config = within_bindings(device, self.contents, self.cache_config, whole=share is None)
+        factors = self._join_adapters()
         extra = factor_bytes(device, factors)
-        check_bindings(device, self.contents, config)
         if share is None:
             reserved = extra + Companions(draft=draft).drafting(device, config) + projector
             placement = placement_of(device, file, model, config, chunk_size, offload, reserved)

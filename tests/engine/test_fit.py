@@ -5,10 +5,12 @@ from types import SimpleNamespace
 import pytest
 
 from rwkv_gpu.engine import fit as module
-from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT, CacheConfig
+from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT, CacheConfig, within_bindings
 from rwkv_gpu.engine.cache.kv import GpuKVCache
 from rwkv_gpu.engine.fit import Companions, default_context, fit, with_context
+from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
@@ -133,3 +135,17 @@ def test_the_default_cache_holds_the_pages_of_a_whole_chat_in_addition_to_states
 def test_a_chat_has_room_for_16_states_by_default_up_to_one_gibibyte(name, states):
     with open_synthetic(name) as file:
         assert CacheConfig.of(load_model(file)).checkpoints == states
+
+
+def test_states_that_a_kernel_cannot_bind_are_fewer_with_fewer_steps_in_flight():
+    """256 sequences of Qwen3.5 9B have states of 2 MiB in a layer: four of each sequence are over a binding."""
+    h200 = SimpleNamespace(capabilities=LIMITS["h200"])
+    with open_synthetic("qwen3.5-9b-q4_k_m") as file:
+        model = load_model(file)
+    for slots, ahead in ((64, 8), (256, 1), (400, 0)):
+        config = CacheConfig.of(model, slots=slots, context=64, look_ahead=8, cache_bytes=0)
+        assert within_bindings(h200, model, config).look_ahead == ahead
+    with pytest.raises(OutOfMemory, match="load with fewer sequences"):
+        within_bindings(h200, model, CacheConfig.of(model, slots=600, context=64, cache_bytes=0))
+    with pytest.raises(OutOfMemory):  # the parts of a model have the same number of states
+        within_bindings(h200, model, CacheConfig.of(model, slots=256, context=64, cache_bytes=0), whole=False)

@@ -6,7 +6,9 @@ import pytest
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.plans import Step, record_step
-from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.measure.quants import QUANTS
+from rwkv_gpu.measure.shapes import SHAPES
+from rwkv_gpu.measure.synthetic import noise, open_synthetic, opened
 from tests.golden_files import OWN
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
@@ -106,6 +108,13 @@ def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_lon
         assert attending(file, rows, 4096, "q8") == attending(file, 1, 512) == {"attention/attention_decode"}
     with open_synthetic("llama-8b-q4_k_m") as file:  # four heads of 128
         assert attending(file, rows, 4096) == {"attention/attention_decode"}
+
+
+@pytest.mark.parametrize(("size", "there"), [(64, True), (72, True), (128, True), (136, False)])
+def test_prompts_attend_on_matrix_units_also_if_zeros_fill_the_last_fragment_of_a_head(size, there):
+    shape = replace(SHAPES["tinyllama-1.1b"], layers=1, width=576, inner=1024, heads=8, kv_heads=2, size=size)
+    with opened(noise("heads", shape, QUANTS["f16"])) as file:
+        assert (ATTENTION in kernels_of(file, 512, prefill=True)) == there
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,11 @@ def _default_cache(state_bytes: int) -> int:
     return max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes, usual)
 
 
-def check_bindings(device: Device, model: Contents, config: CacheConfig) -> None:
-    """Refuses caches too large for a kernel to bind."""
+def within_bindings(device: Device, model: Contents, config: CacheConfig, *, whole: bool = True) -> CacheConfig:
+    """The config with caches that kernels can bind; for a whole model, fewer steps in flight leave fewer states.
+
+    Raises if none can be bound.
+    """
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
     largest = max((config.nbytes(cache) for cache in model.caches), default=0)
     if largest > limit:
@@ -195,9 +198,12 @@ def check_bindings(device: Device, model: Contents, config: CacheConfig) -> None
             f"but this device binds {limit:,} at most; load with a smaller context"
             + (", or kv q8" * (config.kind in ("f32", "f16")))
         )
-    largest = max((config.state_bytes(state) for state in model.states), default=0)
-    if largest > limit:
-        raise OutOfMemory(
-            f"the states of one layer take {largest:,} bytes for {config.slots} sequences, but this device binds "
-            f"{limit:,} at most; load with fewer sequences, or less cache"
-        )
+    for ahead in range(config.look_ahead, -1, -1) if whole else (config.look_ahead,):
+        found = replace(config, look_ahead=ahead)
+        largest = max((found.state_bytes(state) for state in model.states), default=0)
+        if largest <= limit:
+            return found
+    raise OutOfMemory(
+        f"the states of one layer take {largest:,} bytes for {config.slots} sequences, but this device binds "
+        f"{limit:,} at most; load with fewer sequences, or less cache"
+    )

@@ -24,7 +24,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("f32", 64, 6),
     ("f16", 64, 6),
     ("f16", 64, 8),
-    ("f16", 80, 4),
+    ("f16", 72, 4),
     ("f16", 128, 8),
     ("f16", 256, 6),
     ("q8", 64, 6),
@@ -88,6 +88,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
                 yield _trial(name, tuning, stored, 64, 6, "whole text", 0, 150, False, what, option)
     if can.fragment:
         yield _trial(UNITS, plain, "f16", 64, 6, "few rows in runs", 700, 30, True)
+        yield _trial(UNITS, plain, "f16", 72, 6, "fragments that are not full", 130, 70, True)
 
 
 def blocks_of(lengths: Sequence[int]) -> npt.NDArray[np.float32]:

@@ -169,12 +169,13 @@ def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartit
 
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     """True if a prompt attends on matrix units: the cache is float16, and heads have at most 8 fragments."""
-    side, size = to.can.fragment, op.cache.size
+    side = to.can.fragment
     wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
+    if not wanted or op.cache.size % 8:
+        return False
+    size = -(-op.cache.size // side) * side  # padded with zeros
     return (
-        wanted
-        and op.how.biases is None
-        and size % side == 0
+        op.how.biases is None
         and size <= MOST_FRAGMENTS * side
         and matrix_attention_bytes(size, side) <= to.can.max_workgroup_memory
     )

@@ -16,23 +16,24 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(8) var<storage, read_write> y: array<f32>;           // [T, H, N], of runs [T, H, RUNS, N + 4]
 
 const N4 = N / 4u;
-const DIMS_S = N / S;                       // fragments of a head
+const DIMS_S = (N + S - 1u) / S;            // fragments of a head; zeros fill the last one
+const M4 = DIMS_S * S / 4u;
 const KEYS = 4u * S;
 const TILES = WG / SUBGROUP;                // query tiles: of SHARED heads, each ROWS / S
 const GROUPS = H / SHARED;
 const SHARE = H / KV;
 const PARTS = SUBGROUP / S;                 // lanes that share a query
-const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup memory
+const STRIDE = M4 + 2u;                     // vec4s between keys in workgroup memory
 const P_STRIDE = KEYS / 4u + 2u;
-const LOADS = KEYS * N4 / WG;               // vec4s of a block that a lane copies
+const LOADS = KEYS * M4 / WG;               // vec4s of a block that a lane copies
 
 const WIDTH = select(N, N + 4u, RUNS > 1u);     // floats of a head in y
 
-const_assert N % S == 0u && DIMS_S <= 8u;
+const_assert N % 8u == 0u && DIMS_S <= 8u;
 const_assert PAGE % KEYS == 0u;
 const_assert TILES * S == SHARED * ROWS;
 const_assert SUBGROUP % S == 0u;
-const_assert KEYS * N4 % WG == 0u && TILES * S <= KEYS;
+const_assert KEYS * M4 % WG == 0u && TILES * S <= KEYS;
 
 alias Scores = f32;
 
@@ -83,7 +84,8 @@ fn run(group: u32, lane: u32) {
         workgroupBarrier();
         for (var n = 0u; n < LOADS; n++) {
             let e = n * WG + lane;
-            kv_tile[e / N4 * STRIDE + e % N4] = keys[start + e / N4 * KV * N4 + e % N4];
+            let key = keys[start + e / M4 * KV * N4 + e % M4];
+            kv_tile[e / M4 * STRIDE + e % M4] = select(key, vec4<f16>(), M4 > N4 && e % M4 >= N4);
         }
         workgroupBarrier();
         for (var k = 0u; k < 4u; k++) {
@@ -96,8 +98,9 @@ fn run(group: u32, lane: u32) {
         workgroupBarrier();
         for (var n = 0u; n < LOADS; n++) {
             let e = n * WG + lane;
-            let value = values[start + e / N4 * KV * N4 + e % N4];
-            kv_tile[e / N4 * STRIDE + e % N4] = select(value, vec4<f16>(), base + e / N4 >= here.y);
+            let value = values[start + e / M4 * KV * N4 + e % M4];
+            let none = base + e / M4 >= here.y || (M4 > N4 && e % M4 >= N4);
+            kv_tile[e / M4 * STRIDE + e % M4] = select(value, vec4<f16>(), none);
         }
         // Exponentials, by the lanes of a query.
         var top = LOWEST;
@@ -160,6 +163,9 @@ fn take_queries(row: u32, head: u32) -> f32 {
     for (var c = tile_lane / S; c < N4; c += PARTS) {
         kv_tile[(tile * S + tile_lane % S) * STRIDE + c] = vec4<f16>(q[start + c] * ldexp(1.0, -exponent));
     }
+    for (var c = N4 + tile_lane / S; c < M4; c += PARTS) {
+        kv_tile[(tile * S + tile_lane % S) * STRIDE + c] = vec4<f16>();
+    }
     return ldexp(LOG2E, exponent);
 }
 
@@ -189,7 +195,7 @@ fn write(head: u32, i: u32) {
     for (var e = tile_lane; e < S * S; e += SUBGROUP) {
         let query = e / S;
         let row = tile / SHARED * S + query;
-        if row < block.count {
+        if row < block.count && (M4 == N4 || i * S + e % S < N) {
             y[place_of(row, head) + i * S + e % S] = scores[place + e % S * S + query] * fades[tile * S + query];
         }
     }

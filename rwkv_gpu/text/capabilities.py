@@ -85,10 +85,19 @@ class Capabilities:
     @cached_property
     def system(self) -> bool:
         """False if a system message is refused or left out, while a question is shown."""
-        messages = [{"role": "system", "content": "a-system"}, QUESTION]
-        if self.only_parts:
-            messages = [{**message, "content": parts(message["content"])} for message in messages]
+        messages = self._after("a-system")
         return self._shows(messages, "a-system") or not self._shows(messages[1:], "a-question")
+
+    @cached_property
+    def two_systems(self) -> bool:
+        """False if one of two system messages at the start is left out, or both are refused."""
+        messages = self._after("a-system", "a-second")
+        return all(self._shows(messages, text) for text in ("a-system", "a-second"))
+
+    def _after(self, *systems: str) -> list[Message]:
+        """A question after system messages."""
+        messages = [*({"role": "system", "content": text} for text in systems), QUESTION]
+        return [{**one, "content": parts(one["content"])} for one in messages] if self.only_parts else messages
 
     @cached_property
     def short_ids(self) -> bool:

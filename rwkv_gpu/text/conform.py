@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.text.capabilities import Capabilities, Message, parts
 from rwkv_gpu.text.messages import joined
 
@@ -16,6 +17,8 @@ REASONING = ("reasoning_content", "thinking", "reasoning")  # names of reasoning
 def conform_messages(messages: Sequence[Message], can: Capabilities) -> list[Message]:
     """The messages in the form that the template takes."""
     found = [_with_reasoning(message) for message in messages]
+    while [one["role"] for one in found[:2]] == ["system", "system"] and not can.two_systems:
+        found = [{**found[0], "content": "\n\n".join(joined(one["content"]) for one in found[:2])}, *found[2:]]
     if found[0]["role"] == "system" and not can.system:
         found = _without_system(found)
     if any(message.get("tool_calls") for message in found):
@@ -59,8 +62,7 @@ def _with_calls(messages: Sequence[Message], can: Capabilities) -> list[Message]
     """The messages with arguments and ids of tool calls in the form that the template takes."""
     found: list[Message] = []
     names: dict[object, object] = {}
-    for message in messages:
-        one = {**message}
+    for one in _with_ids(messages):
         if one.get("tool_calls"):
             one["tool_calls"] = [_with_call(call, can) for call in one["tool_calls"]]
             names |= {call.get("id"): call.get("function", call).get("name") for call in one["tool_calls"]}
@@ -76,13 +78,41 @@ def _with_calls(messages: Sequence[Message], can: Capabilities) -> list[Message]
     return found
 
 
+def _with_ids(messages: Sequence[Message]) -> list[Message]:
+    """The messages with ids for calls and results that have none, as in Ollama's API: a result is of the next call."""
+    found: list[Message] = []
+    waiting: dict[object, object] = {}  # names of calls without a result, by id
+    for message in messages:
+        one, named = {**message}, message.get("name")
+        if one.get("tool_calls"):
+            first = sum(len(before.get("tool_calls", ())) for before in found)
+            one["tool_calls"] = calls = [
+                {**call, "id": call.get("id") or f"call_{first + n}"} for n, call in enumerate(one["tool_calls"])
+            ]
+            waiting = {call["id"]: call.get("function", call).get("name") for call in calls}
+        elif one["role"] == "tool":
+            if waiting and not one.get("tool_call_id"):
+                one["tool_call_id"] = next((key for key, name in waiting.items() if name == named), next(iter(waiting)))
+            waiting.pop(one.get("tool_call_id"), None)
+        found.append(one)
+    return found
+
+
+def check_arguments(messages: Sequence[Message]) -> None:
+    """Refuses arguments that are no object, such as those of a call that was cut off."""
+    for at, message in enumerate(messages):
+        for n, call in enumerate(message.get("tool_calls", ())):
+            given = call.get("function", call)["arguments"]
+            if not isinstance(given, Mapping):
+                where = f"messages[{at}].tool_calls[{n}]"
+                raise BadInput(f"{where} has the arguments {given!r:.60}; this template takes only a JSON object")
+
+
 def _with_call(call: Message, can: Capabilities) -> Message:
     inner = call.get("function", call)
-    function = {**inner}
-    if "arguments" in inner:
-        function["arguments"] = _arguments(inner["arguments"], objects=can.object_arguments)
+    function = {**inner, "arguments": _arguments(inner["arguments"], objects=can.object_arguments)}
     changed = {**call, "function": function} if "function" in call else function
-    return {**changed, "id": _short(call.get("id"))} if can.short_ids else changed
+    return {**changed, "id": _short(call["id"])} if can.short_ids else changed
 
 
 def _arguments(value: Any, *, objects: bool) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from rwkv_gpu.errors import BadInput
 
 ROLES = ("system", "user", "assistant", "tool")
-SILENT = ("assistant", "tool")  # roles whose content may be null
+SILENT = ("assistant", "tool")  # roles whose content may be left out
 DEPTH = 32
 
 
@@ -52,8 +52,8 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
         raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
     checked = {key: value for key, value in checked.items() if value is not None}
     # Clients send null next to tool calls; templates take only text.
-    content = checked.get("content", "" if checked["role"] in SILENT else None)
-    checked["content"] = _content(content, f"{where}.content")
+    silent = checked["role"] in SILENT or "content" in message
+    checked["content"] = _content(checked.get("content", "" if silent else None), f"{where}.content")
     calls = _check_calls(checked.pop("tool_calls", []), f"{where}.tool_calls")
     return {**checked, "tool_calls": calls} if calls else checked
 
@@ -77,8 +77,10 @@ def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
         function = call.get("function", call)
         if not isinstance(function, dict):
             raise BadInput(f"{where}[{i}].function is a {type(function).__name__}; it must have a name and arguments")
-        if isinstance(function.get("arguments"), str):
-            function["arguments"] = _arguments(function["arguments"], where)
+        if "function" in call:
+            call.setdefault("type", "function")
+        if isinstance(function.get("arguments", ""), str | None):
+            function["arguments"] = _arguments(function.get("arguments") or "", where)
     return calls
 
 

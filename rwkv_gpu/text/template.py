@@ -19,7 +19,7 @@ from rwkv_gpu.errors import BadInput, BadTemplate, printable
 from rwkv_gpu.text.budget import Budget, Exceeded, Limits
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 from rwkv_gpu.text.capabilities import Capabilities
-from rwkv_gpu.text.conform import REASONING, conform_messages, conform_tools, functions_text
+from rwkv_gpu.text.conform import REASONING, check_arguments, conform_messages, conform_tools, functions_text
 from rwkv_gpu.text.messages import check_messages, plain
 from rwkv_gpu.text.sandbox import Refused, Sandbox
 from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
@@ -141,7 +141,11 @@ class ChatTemplate:
             raise Exceeded("has not been probed yet")
         conformed = conform_messages(check_messages(messages), self.can)
         listed = conform_tools(plain(tools, "tools"), self.can)
-        return self._render(conformed, listed, plain(variables, "the variables"), limits, opened)
+        try:
+            return self._render(conformed, listed, plain(variables, "the variables"), limits, opened)
+        except BadTemplate:
+            check_arguments(conformed)
+            raise
 
     @property
     def can(self) -> Capabilities:

@@ -25,7 +25,7 @@ def test_null_is_no_text_of_an_assistant_or_a_tool_and_no_other_field():
 @pytest.mark.parametrize(
     "content",
     [
-        None, 5, {"text": "hi"}, ["hi"], [{"type": "text"}], [{"type": "text", "text": 5}], [{"text": "hi"}],
+        5, {"text": "hi"}, ["hi"], [{"type": "text"}], [{"type": "text", "text": 5}], [{"text": "hi"}],
         [{"type": "image_url", "text": "hi"}], [{"type": ["text"], "text": "hi"}],
         [{"type": "text", "text": "a"}, None],
     ],

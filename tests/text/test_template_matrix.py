@@ -1,5 +1,6 @@
 """Chat templates of real models, as transformers renders them: each conversation in each form that clients send."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -178,6 +179,39 @@ def test_ids_of_any_client_fit_templates_that_take_short_ids(templates):
         short += template.can.short_ids
     assert short >= 2
     assert SHORT.fullmatch("abcdefgh0")
+
+
+def test_calls_need_neither_ids_nor_types_nor_arguments(templates):
+    """Ollama's API has no ids. Results are those of the calls in their order."""
+    messages, _, _ = CASES["parallel, text"]
+    bare = [{key: value for key, value in one.items() if key != "tool_call_id"} for one in messages]
+    bare[1] = {**bare[1], "content": None, "tool_calls": [{"function": c["function"]} for c in bare[1]["tool_calls"]]}
+    empty = [{**one, "tool_calls": [{"function": {"name": "weather", "arguments": None}}]} for one in bare[1:2]]
+    for name, template in templates.items():
+        if name not in WITHOUT_TOOLS | ONE_CALL:
+            assert shows_call(rendered(template, "parallel, text", bare)) or name in WITHOUT_CALLS, name
+            text = rendered(template, "parallel, text", [bare[0], *empty, bare[2]])
+            assert "weather" in text or name in WITHOUT_CALLS, name
+
+
+def test_arguments_of_a_call_that_was_cut_off_are_shown_or_refused_by_their_place(templates):
+    cut = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Kö'}}
+    asking = {"role": "assistant", "content": None, "tool_calls": [cut]}
+    answers = {}
+    for name, template in templates.items():
+        with contextlib.suppress(BadInput):
+            answers[name] = rendered(template, "silent, text", [matrix.QUESTION, asking])
+    assert len(answers) > 30 and "Kö" in answers["Qwen-Qwen2.5-7B-Instruct"]
+    with pytest.raises(BadInput, match=r"messages\[1\].tool_calls\[0\] has the arguments .* only a JSON object"):
+        rendered(templates["Qwen3-Coder"], "silent, text", [matrix.QUESTION, asking])
+
+
+def test_two_system_messages_are_both_shown(templates):
+    """Clients of the Responses API send instructions and a developer message."""
+    for name, template in templates.items():
+        both = [matrix.SYSTEM, {"role": "developer", "content": "Be kind."}, matrix.QUESTION]
+        text, one = rendered(template, "system", both), rendered(template, "system")
+        assert ("Be brief." in text and "Be kind." in text) or "Be brief." not in one, name
 
 
 def test_tools_without_descriptions_are_shown(templates):

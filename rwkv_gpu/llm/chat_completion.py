@@ -1,6 +1,7 @@
 """Chat completions in OpenAI's format: request fields and reply dicts, whole or in chunks. Uses no engine."""
 
 import itertools
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,19 @@ from ..text.base import Tokenizer
 from ..text.grammar import Form
 from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
-from .completion import CHAT_DEFAULTS, Completion, Event, Settings, Stats, form, json_logprob, sampling, seeded
+from .completion import (
+    ALIASES,
+    CHAT_DEFAULTS,
+    FORMS,
+    Completion,
+    Event,
+    Settings,
+    Stats,
+    form,
+    json_logprob,
+    sampling,
+    seeded,
+)
 from .thoughts import Thoughts
 from .tools import Calling, Tools
 from .unique import unique
@@ -22,6 +35,7 @@ from .validate import truth
 
 Json = dict[str, Any]
 # OpenAI's names for fields of SamplingParams.
+STRUCTURED = {"json": "schema", "regex": "regex", "grammar": "grammar"}  # names in vLLM's structured_outputs
 RENAMED = {"max_completion_tokens": "max_tokens", "json_schema": "schema"}
 MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
@@ -246,11 +260,30 @@ def settings_of(given: Mapping[str, Any]) -> Json:
     rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
     if "logit_bias" in rest:
         rest["logit_bias"] = _biases(rest["logit_bias"])
+    if rest.get("grammar") == "":  # llama-server's clients send it for no grammar
+        del rest["grammar"]
     asked = _response_format(rest.pop("response_format", None))
-    for name in ("schema", "grammar", "regex"):
-        if asked and rest.get(name) is not None:
-            raise BadInput(f"{name} and response_format are both given; an answer can have one form only")
-    return rest | asked
+    structured = _structured(rest)
+    forms = [name for name in (*FORMS, *ALIASES) if name in rest and ALIASES.get(name, name) in FORMS]
+    forms += ["response_format"] * bool(asked) + ["structured_outputs"] * bool(structured)
+    if len(forms) > 1:
+        raise BadInput(f"{forms[0]} and {forms[1]} are both given; an answer can have one form only")
+    return rest | asked | structured
+
+
+def _structured(rest: Json) -> Json:
+    """Takes vLLM's structured_outputs and guided_choice out of the fields of a request, as settings."""
+    given, choice = rest.pop("structured_outputs", {}), rest.pop("guided_choice", None)
+    if not isinstance(given, Mapping) or given.keys() - {*STRUCTURED, "choice", "json_object"}:
+        raise BadInput(f"structured_outputs is {given!r:.80}; it must be an object with json, regex, choice or grammar")
+    found = {STRUCTURED[name]: form for name, form in given.items() if name in STRUCTURED and form is not None}
+    found |= {"schema": {"type": "object"}} if given.get("json_object") else {}
+    for choices in (choice, given.get("choice")):
+        if choices is not None:
+            if not isinstance(choices, list) or not choices or not all(isinstance(one, str) and one for one in choices):
+                raise BadInput(f"choice is {choices!r:.80}; it must be a list of texts")
+            found["grammar"] = "root ::= " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
+    return found
 
 
 def _biases(given: Any) -> Any:
@@ -264,14 +297,14 @@ def _biases(given: Any) -> Any:
 def _response_format(given: Any) -> Json:
     """Converts a response_format of OpenAI's API to settings."""
     kind = given.get("type") if isinstance(given, Mapping) else None
-    if given is None or kind == "text":
+    if given is None or given == {} or kind == "text":
         return {}
     if kind == "json_object":
         schema = given.get("schema")
         if schema is not None and not isinstance(schema, Mapping):
             raise BadInput(f"response_format.schema is {schema!r}; it must be a JSON schema")
         return {"schema": schema or {"type": "object"}}
-    described = given.get("json_schema") if kind == "json_schema" else None
+    described = given.get("json_schema", given) if kind == "json_schema" else None
     if isinstance(described, Mapping) and isinstance(described.get("schema"), Mapping):
         return {"schema": described["schema"]}
     raise BadInput(

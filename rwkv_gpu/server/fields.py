@@ -46,6 +46,7 @@ CHAT = Fields(
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
         "return_progress", "reasoning_effort", "json_schema", "cache_prompt", "reasoning_budget_message", *LIMITS,
+        "guided_choice", "structured_outputs",
     },
     ignored={
         **COMMON_IGNORED,
@@ -66,7 +67,8 @@ COMPLETION = Fields(
     honoured=SAMPLING
     | {
         "prompt", "model", "stream", "stream_options", "n", "best_of", "echo", "stop", "seed", "max_tokens",
-        "logprobs", "logit_bias", "suffix", "json_schema", "response_format", "cache_prompt",
+        "logprobs", "logit_bias", "suffix", "json_schema", "response_format", "cache_prompt", "guided_choice",
+        "structured_outputs",
     },
     ignored=COMMON_IGNORED,
 )  # fmt: skip

@@ -224,8 +224,6 @@ def _settings(fields: Json) -> Json:
     switch_mirostat(asked)
     if "dry_penalty_last_n" in asked:
         asked["dry_last_n"] = asked.pop("dry_penalty_last_n")
-    if asked.get("grammar") == "":  # clients of llama-server send it for no grammar
-        del asked["grammar"]
     if asked.get("n_predict", -1) in (-1, -2):
         asked.pop("n_predict", None)
     if asked.get("seed") == -1:

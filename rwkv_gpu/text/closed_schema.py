@@ -1,7 +1,7 @@
-"""JSON schemas whose objects have no other keys than their properties, unless a schema says otherwise.
+"""JSON schemas made narrower, as in llama.cpp: a model would use what JSON Schema allows where a schema says nothing.
 
-JSON Schema allows any further key where `properties` are given. A model would then invent some, so such objects are
-closed, as in llama.cpp.
+Objects with properties have no other keys. Integers have 64 bits, so that their digits end. What has properties is an
+object. One of several schemas is any of them.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,11 @@ OPEN = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties", "allOf",
      "anyOf", "oneOf", "$ref", "if", "not"}
 )  # fmt: skip
+LIMIT = (1 << 63) - 1024  # the largest of 64 bits that is also a float, as llguidance stores it
 
 
 def closed(schema: Any) -> Any:
-    """A copy of the schema whose objects with properties allow no other keys.
+    """A copy of the schema whose objects with properties allow no other keys, and whose integers are bounded.
 
     The parts of `allOf` stay open, as they share one object; so do definitions that such parts may refer to.
     """
@@ -38,8 +39,14 @@ def _closed(schema: Any, *, definitions: bool) -> Any:
     for name in SINGLE:
         if name in found:
             found[name] = _closed(found[name], definitions=definitions)
+    if "anyOf" not in found and "oneOf" in found:
+        found["anyOf"] = found.pop("oneOf")
     if found.get("properties") and not OPEN & found.keys():
         found["additionalProperties"] = False
+        found.setdefault("type", "object")
+    if found.get("type") == "integer" and not {"enum", "const"} & found.keys():
+        found |= {} if "exclusiveMinimum" in found else {"minimum": found.get("minimum", -LIMIT)}
+        found |= {} if "exclusiveMaximum" in found else {"maximum": found.get("maximum", LIMIT)}
     return found
 
 

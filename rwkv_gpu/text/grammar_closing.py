@@ -19,6 +19,7 @@ OFTEN = 16  # tokens after which an end is searched again, however many are left
 CLASSES = 48  # classes of tokens tested, those with the most tokens first
 SEARCHES = 8  # tokens per step for which another end is searched
 KNOWN = 64  # masks whose effect on the end is remembered
+DIGITS = 24  # digits of a number in a row
 EACH = 64  # if fewer tokens are allowed, each of them is tested
 # Bytes in order of how soon they end JSON: outside strings, and inside.
 OUTSIDE = b'}]ntf0123456789":,-.eE+[{'
@@ -38,14 +39,15 @@ Split = Callable[[bytes], list[int]]
 
 
 class Text:
-    """Position within JSON text: inside a string or not, after a backslash or not."""
+    """Position within JSON text: inside a string or not, after a backslash or not, after how many digits outside."""
 
     def __init__(self, inside: bool = False, escaped: bool = False) -> None:
-        self.inside, self.escaped = inside, escaped
+        self.inside, self.escaped, self.digits = inside, escaped, 0
 
     def feed(self, data: bytes) -> None:
         """Advances by some bytes."""
         for byte in data:
+            self.digits = self.digits + 1 if 0x30 <= byte <= 0x39 and not self.inside else 0
             if self.escaped:
                 self.escaped = False
             elif byte == 0x5C:
@@ -70,6 +72,11 @@ class Kinds:
         self.tokens = tokens
         self.split = split
         self.bytes = {byte: ids[0] for byte in range(256) if (ids := split(bytes([byte])))}
+
+    @cached_property
+    def digits(self) -> int:
+        """The tokens that begin with a digit."""
+        return _bits([token for token, piece in enumerate(self.tokens) if piece[:1].isdigit()])
 
     @cached_property
     def sets(self) -> list[int]:
@@ -127,7 +134,13 @@ class Closing:
             del self._end[0]
 
     def narrow(self, matcher: Any, mask: bytes, left: int) -> bytes:
-        """The mask without tokens after which the answer could not end within `left` tokens, including this one."""
+        """The mask without tokens after which the answer could not end within `left` tokens, including this one.
+
+        It is also without digits after too many of them, unless only digits may follow.
+        """
+        if self._text.digits >= DIGITS:
+            allowed = int.from_bytes(mask, "little")
+            mask = (allowed & ~self._kinds.digits or allowed).to_bytes(len(mask), "little")
         self._age += 1
         if left > FAR + 4 * self._length and self._age < OFTEN:
             return mask

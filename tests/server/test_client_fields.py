@@ -36,7 +36,9 @@ def test_a_schema_holds_in_every_form_of_every_api(llama):
     text = {"prompt": "hello", "max_tokens": 60}
     for more in (
         {"json_schema": SCHEMA}, {"response_format": {"type": "json_object", "schema": SCHEMA}},
-        {"response_format": named}, {"grammar": 'root ::= "{\\"city\\":\\"Rome\\"}"'},
+        {"response_format": {"type": "json_schema", "schema": SCHEMA}}, {"response_format": named, "grammar": ""},
+        {"grammar": 'root ::= "{\\"city\\":\\"Rome\\"}"'}, {"guided_choice": ['{"city":"Rome"}']},
+        {"structured_outputs": {"json": SCHEMA}}, {"structured_outputs": {"choice": ['{"city":"Rome"}']}},
     ):  # fmt: skip
         answer = llama.post("/v1/chat/completions", {**chat, **more})["choices"][0]["message"]["content"]
         assert json.loads(answer) == {"city": "Rome"}, more
@@ -56,6 +58,8 @@ def test_a_schema_holds_in_every_form_of_every_api(llama):
     [
         ("/v1/chat/completions", {"json_schema": SCHEMA, "response_format": {"type": "json_object"}}),
         ("/v1/chat/completions", {"response_format": {"type": "json_object", "schema": 3}}),
+        ("/v1/chat/completions", {"structured_outputs": {"structural_tag": "a"}}),
+        ("/v1/chat/completions", {"structured_outputs": {"regex": "a"}, "guided_json": SCHEMA}),
         ("/v1/chat/completions", {"tools": [{"type": "function", "function": TOOL}], "grammar": 'root ::= "a"'}),
         ("/v1/messages", {"output_config": {"format": {"type": "xml"}}}),
         ("/v1/messages", {"output_config": 3}),

@@ -1,6 +1,7 @@
 """Objects with properties have no other keys, unless their schema says otherwise."""
 
 import json
+import re
 
 import pytest
 
@@ -8,8 +9,9 @@ import rwkv_gpu
 from rwkv_gpu.text.closed_schema import closed
 from tests.golden_files import OWN
 
-POINT = {"type": "object", "properties": {"x": {"type": "integer"}}}
+POINT = {"type": "object", "properties": {"x": {"type": "number"}}}
 SHUT = {**POINT, "additionalProperties": False}
+LEAST, MOST = 1024 - (1 << 63), (1 << 63) - 1024
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,15 @@ SHUT = {**POINT, "additionalProperties": False}
         ({"type": "object", "properties": {}}, {"type": "object", "properties": {}}),
         ({"type": "array", "items": POINT}, {"type": "array", "items": SHUT}),
         ({"anyOf": [POINT, True]}, {"anyOf": [SHUT, True]}),
-        ({"properties": {"p": POINT}}, {"properties": {"p": SHUT}, "additionalProperties": False}),
+        ({"properties": {"p": POINT}}, {"type": "object", "properties": {"p": SHUT}, "additionalProperties": False}),
+        ({"oneOf": [POINT, {}]}, {"anyOf": [SHUT, {}]}),
+        ({"type": "integer"}, {"type": "integer", "minimum": LEAST, "maximum": MOST}),
+        ({"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 1, "maximum": MOST}),
+        (
+            {"type": "integer", "exclusiveMaximum": 1},
+            {"type": "integer", "minimum": LEAST, "exclusiveMaximum": 1},
+        ),
+        ({"type": "integer", "const": 1},) * 2,
         ({"allOf": [POINT, {"properties": {"y": {}}}]}, {"allOf": [POINT, {"properties": {"y": {}}}]}),
         ({"$ref": "#/$defs/p", "$defs": {"p": POINT}}, {"$ref": "#/$defs/p", "$defs": {"p": SHUT}}),
         ({"allOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": POINT}},) * 2,
@@ -30,7 +40,7 @@ SHUT = {**POINT, "additionalProperties": False}
         (True, True),
     ],
 )
-def test_only_objects_without_additional_properties_are_closed(schema, expected):
+def test_only_schemas_that_say_nothing_are_narrowed(schema, expected):
     before = json.dumps(schema)
     assert closed(schema) == expected
     assert json.dumps(schema) == before
@@ -43,3 +53,13 @@ def test_a_model_invents_no_keys():
             for seed in range(4):
                 text = llm.generate("x", schema=given, temperature=1, seed=seed, max_tokens=60).text
                 assert json.loads(text).keys() <= {"a"}
+
+
+def test_digits_of_numbers_end():
+    """Integers have 64 bits, numbers 24 digits in a row, and strings as many as the answer may have."""
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as llm:
+        seven = llm.tokenize("7")[-1]
+        for kind, most in (("integer", 19), ("number", 24), ("string", 46)):
+            text = llm.generate("x", schema={"type": kind}, temperature=0, max_tokens=48, logit_bias={seven: 100}).text
+            assert most - 3 < max(map(len, re.findall("[0-9]+", text))) <= most, (kind, text)
+            assert str(json.loads(text))

@@ -291,12 +291,18 @@ class OpenModel:
         return validate.token_ids(name, prompt)
 
     def _ids(
-        self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
+        self,
+        prompt: Prompt,
+        truncate: Truncate | None = None,
+        answer: int = 0,
+        *,
+        name: str = "prompt",
+        parse: bool = False,
     ) -> list[int]:
         """Tokenises a prompt and checks that it fits; `truncate` keeps its end, with room for an answer if possible."""
         if isinstance(prompt, str) and truncate is None:
             check_length(self.tokenizer.fewest_tokens(prompt), self.context, least=True)  # before it is tokenised
-        ids = self._tokens(prompt, name)
+        ids = self._tokens(prompt, name, parse=parse)
         if (
             validate.one_of("truncate", truncate, "left")
             and self.context is not None
@@ -307,9 +313,9 @@ class OpenModel:
         return ids
 
     def _ids_and_images(self, prompt: Prompt | ImagePrompt) -> tuple[list[int], list[Span]]:
-        """Tokenises a prompt that may have images, and checks that it fits."""
+        """Tokenises a prompt that may have special tokens and images, and checks that it fits."""
         if not isinstance(prompt, ImagePrompt):
-            return self._ids(prompt), []
+            return self._ids(prompt, parse=True), []
         check_length(self.tokenizer.fewest_tokens(prompt.text), self.context, least=True)
         text, images = prompt.marked(self.sight)
         assert self.sight is not None, "it has seen the images"

@@ -28,7 +28,7 @@ NOT_COUNTED = (
     "service_tier",
 )  # of usage
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-OLDER = ("thinking", "redacted_thinking")  # parts of earlier answers without text
+OLDER = ("thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result")  # parts without text
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
@@ -65,7 +65,7 @@ async def messages(service: Service, call: Call) -> Response:
     name, stream = model_name(fields), wants_stream(fields)
     if "max_tokens" not in fields:
         raise ApiError(400, "max_tokens is missing; it bounds the answer", param="max_tokens")
-    served, asked = service.catalogue.find(name), request_of(fields)
+    served, asked = service.catalogue.find(name), request_of(fields, call.ignored)
     running = await service.begin(
         call, name, lambda llm, **more: llm.prepare_chat_completion(**asked | more), asked["messages"]
     )
@@ -86,12 +86,12 @@ async def count_tokens(service: Service, call: Call) -> Response:
     """Counts the prompt tokens of messages."""
     fields = honoured(call, MESSAGES)
     name = model_name(fields)
-    asked = request_of({**fields, "max_tokens": 1})
+    asked = request_of({**fields, "max_tokens": 1}, call.ignored)
     return Whole({"input_tokens": await service.count(call, name, asked)})
 
 
-def request_of(fields: Json) -> Json:
-    """Converts the request to one for a chat completion."""
+def request_of(fields: Json, ignored: list[str]) -> Json:
+    """Converts the request to one for a chat completion. Adds tools that this server does not run to `ignored`."""
     asked: Json = {name: fields[name] for name in ("temperature", "top_p", "top_k", "max_tokens") if name in fields}
     asked["messages"] = messages = _messages(fields.get("messages"), fields.get("system"))
     if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1]["content"].strip():
@@ -108,9 +108,9 @@ def request_of(fields: Json) -> Json:
         if kind == "enabled" and thinking.get("budget_tokens") is not None:
             asked["reasoning_budget_tokens"] = thinking["budget_tokens"]
     if fields.get("tools"):
-        asked["tools"] = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(_listed(fields["tools"], "tools"))]
+        asked["tools"] = _tools(_listed(fields["tools"], "tools"), ignored)
     choice = fields.get("tool_choice")
-    if choice is not None:
+    if choice is not None and (asked.get("tools") or choice != {"type": "auto"}):
         asked |= _choice(choice)
     _add_output(asked, fields.get("output_config"), fields.get("output_format"))
     return asked
@@ -138,12 +138,22 @@ def _listed(value: Any, where: str) -> list[Any]:
     return value
 
 
-def _tool(tool: Any, where: str) -> Json:
-    if not isinstance(tool, dict) or tool.get("type", "custom") != "custom":
-        raise ApiError(400, f"{where} is no tool with an input_schema; the server has none of its own", param="tools")
-    function = {"name": tool.get("name"), "description": tool.get("description", "")}
-    function |= {"parameters": tool.get("input_schema"), "strict": tool.get("strict", False)}
-    return {"type": "function", "function": function}
+def _tools(given: list[Any], ignored: list[str]) -> list[Json]:
+    """The tools with a schema. Others, such as web_search_20250305, are left out."""
+    found = []
+    for at, tool in enumerate(given):
+        if not isinstance(tool, dict):
+            raise ApiError(
+                400, f"tools[{at}] is {shown(tool)}; it must be an object with an input_schema", param="tools"
+            )
+        kind = tool.get("type") or "custom"
+        if kind != "custom":
+            ignored.append(f"tools[{at}] ({kind!s:.40})")
+            continue
+        function = {"name": tool.get("name"), "description": tool.get("description", "")}
+        function |= {"parameters": tool.get("input_schema"), "strict": tool.get("strict", False)}
+        found.append({"type": "function", "function": function})
+    return found
 
 
 def _choice(choice: Any) -> Json:

@@ -15,6 +15,7 @@ from rwkv_gpu.llm.images import ImagePrompt, text_ids
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
+from rwkv_gpu.llm.validate import token_ids
 
 from .admin import check_admin
 from .body import LIST
@@ -147,12 +148,13 @@ def _piece(llm: LLM, token: int) -> str | list[int]:
 
 
 async def detokenize(service: Service, call: Call) -> Response:
-    """Decodes tokens to text."""
+    """Decodes tokens to text, with special tokens."""
     tokens = call.body.get("tokens", [])
     if not isinstance(tokens, list):
         raise ApiError(400, f"tokens is {shown(tokens)}; it must be a list of token ids", param="tokens")
     _, llm = await service.use(call, model_name({**call.body}))
-    return Whole({"content": await service.work(lambda: llm.detokenize(tokens))})
+    ids = token_ids("tokens", tokens)
+    return Whole({"content": await service.work(lambda: llm.tokenizer.decode(ids, special=True))})
 
 
 async def apply_template(service: Service, call: Call) -> Response:
@@ -195,7 +197,7 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
     if stream:
         return Stream(_events(running, served.name, asked, paths))
     await running.wait()
-    each = [_picked(_ended(running, index, served.name, asked), paths) for index in range(len(running.answers.each))]
+    each = [_ended(running, index, served.name, asked, paths) for index in range(len(running.answers.each))]
     return Whole(each[0] if len(each) == 1 else each)  # a list for several prompts, as in llama-server
 
 
@@ -294,22 +296,25 @@ def _probability(llm: LLM, token: int, logprob: float, *, drawn: bool) -> Json:
     return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], **value}
 
 
-def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
-    """A completed answer."""
+def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequence[str], **changed: Any) -> Json:
+    """A completed answer, or its fields with these names."""
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
     more = (
         {"completion_probabilities": _probabilities(running.llm, answer.events, asked)} if asked.get("logprobs") else {}
     )
-    return {
+    if not paths or "prompt" in paths:
+        more["prompt"] = running.llm.tokenizer.decode(text_ids(request.ids), special=True)
+    whole = {
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": running.slot, "stop": True,
-        "model": model, "prompt": running.llm.detokenize(text_ids(request.ids)),
+        "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": {**settings_of(request.params), **asked}, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
         "tokens_cached": len(request.ids) + stats.new_tokens, "timings": stats.timings, **more,
     }  # fmt: skip
+    return _picked({**whole, **changed}, paths)
 
 
 def settings_of(params: SamplingParams) -> Json:
@@ -340,7 +345,6 @@ async def _events(running: Running, model: str, asked: Json, paths: Sequence[str
                 if asked.get("logprobs"):
                     piece["completion_probabilities"] = _probabilities(running.llm, [one], asked)
                 yield event(piece)
+    asked = {name: value for name, value in asked.items() if name != "logprobs"}  # the pieces had them
     for index in range(len(running.answers.each)):
-        ended = {**_ended(running, index, model, asked), "content": held.pop(index, ""), "tokens": []}
-        ended.pop("completion_probabilities", None)
-        yield event(_picked(ended, paths))
+        yield event(_ended(running, index, model, asked, paths, content=held.pop(index, ""), tokens=[]))

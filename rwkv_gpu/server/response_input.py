@@ -1,5 +1,6 @@
 """Converts a request of OpenAI's Responses API to a chat completion."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,9 @@ from .call import Json
 from .errors import ApiError, shown
 from .reasoning import with_effort
 
-TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
+TEXTS = ("input_text", "output_text", "text", "refusal")  # types of parts that are text
+# Ends of types of items of a service's own tools
+HOSTED = ("_search_call", "_interpreter_call", "shell_call", "shell_call_output", "mcp_call", "mcp_list_tools")
 REASONING = "reasoning"  # role of an item between messages
 IMAGE = "input_image"  # a type of parts that chats understand
 NOT_CHAT = (
@@ -26,7 +29,7 @@ NOT_CHAT = (
 def request_of(fields: Json, ignored: list[str]) -> Json:
     """Converts the request to one for a chat completion. Adds tools that this server does not run to `ignored`."""
     asked = {name: value for name, value in fields.items() if name not in NOT_CHAT}
-    asked["messages"] = messages_of(fields.get("input"), fields.get("instructions"))
+    asked["messages"] = messages_of(fields.get("input"), fields.get("instructions"), ignored)
     if "max_output_tokens" in fields:
         asked["max_tokens"] = fields["max_output_tokens"]
     for name in ("text", "reasoning"):
@@ -73,15 +76,24 @@ def items_of(given: Any) -> list[Any]:
     return [{"role": "user", "content": given}] if isinstance(given, str) else given if isinstance(given, list) else []
 
 
-def messages_of(given: Any, instructions: Any) -> list[Json]:
-    """Converts the input to messages of a chat."""
+def _left_out(item: Any) -> bool:
+    """True for an item of a service's own tools, such as web_search_call, and for compacted history."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    return isinstance(kind, str) and (kind in ("compaction", "image_generation_call") or kind.endswith(HOSTED))
+
+
+def messages_of(given: Any, instructions: Any, ignored: list[str]) -> list[Json]:
+    """Converts the input to messages of a chat. Adds items that say nothing to this server's models to `ignored`."""
     messages: list[Json] = [{"role": "system", "content": instructions}] if instructions is not None else []
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
         raise ApiError(400, "input is missing; give a text or a list of items", param="input")
     for at, item in enumerate(given):
-        _add(messages, item, f"input[{at}]")
+        if _left_out(item):
+            ignored.append(f"input[{at}] ({item['type'][:40]})")
+        else:
+            _add(messages, item, f"input[{at}]")
     return [message for message in messages if message["role"] != REASONING]
 
 
@@ -93,6 +105,12 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
             role, content = item.get("role"), _text(item.get("content"), f"{where}.content")
             thought = _thought(messages) if role == "assistant" else {}
             messages.append({"role": role, "content": content, **thought})
+        case "custom_tool_call":  # called with a text
+            _add(
+                messages,
+                {**item, "type": "function_call", "arguments": json.dumps({"input": item.get("input")})},
+                where,
+            )
         case "function_call":
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": None, **_thought(messages)})
@@ -101,7 +119,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
                 raise ApiError(400, f"{where} must have texts as call_id, name and arguments", param="input")
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
             messages[-1].setdefault("tool_calls", []).append(call)
-        case "function_call_output":
+        case "function_call_output" | "custom_tool_call_output":
             content = _text(item.get("output"), f"{where}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
         case "reasoning":  # of the assistant's next item
@@ -135,7 +153,8 @@ def _text(content: Any, where: str) -> Any:
         raise ApiError(400, f"{where} holds an image without image_url; give a data URL", param="input")
     if images:
         return content
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
-            raise ApiError(400, f"{where} holds a part that is no text; only text is understood", param="input")
-    return "".join(part["text"] for part in content)
+    texts = [part.get("text", part.get("refusal")) for part in content if isinstance(part, dict)]
+    known = all(isinstance(part, dict) and part.get("type") in TEXTS for part in content)
+    if not known or not all(isinstance(text, str) for text in texts):
+        raise ApiError(400, f"{where} holds a part that is no text; only text is understood", param="input")
+    return "".join(texts)

@@ -61,6 +61,7 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
 def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
     """A text, or a list of text parts."""
     if isinstance(content, list):
+        content = [_part(part) for part in content]
         for i, part in enumerate(content):
             if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
                 raise BadInput(f"{where}[{i}] must be {{'type': 'text', 'text': ...}}; only text is understood")
@@ -68,6 +69,13 @@ def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
     if not isinstance(content, str):
         raise BadInput(f"{where} is {content!r}; it must be a string or a list of text parts")
     return content
+
+
+def _part(part: Any) -> Any:
+    """A part of content; a refusal is a text."""
+    if isinstance(part, dict) and part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
+    return part
 
 
 def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:

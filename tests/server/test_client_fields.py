@@ -98,6 +98,35 @@ def test_tools_that_the_server_does_not_run_are_left_out_and_named(llama):
     assert llama.request("POST", "/v1/responses", {**body, "tools": tools[:2]})[0] == 200
     status, _, answer = llama.request("POST", "/v1/responses", {**body, "tool_choice": {"type": "web_search"}})
     assert (status, answer["error"]["param"]) == (400, "tool_choice")
+    served = [{"type": "web_search_20250305", "name": "web_search"}]
+    asked = {"messages": HI, "max_tokens": 2, "tools": served, "tool_choice": {"type": "auto"}}
+    status, headers, answer = llama.request("POST", "/v1/messages", asked)
+    assert status == 200 and "web_search_20250305" in headers["x-ignored-fields"], answer
+
+
+def test_items_of_other_services_tools_are_read_or_left_out(llama):
+    custom = {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "a text"}
+    items = [
+        {"role": "user", "content": "hello"}, custom,
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "done"},
+        {"type": "web_search_call", "id": "w", "status": "completed"}, {"type": "local_shell_call", "call_id": "s"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, {"role": "user", "content": "go"},
+    ]  # fmt: skip
+    status, headers, answer = llama.request("POST", "/v1/responses", {"input": items, "max_output_tokens": 2})
+    assert status == 200, answer
+    assert headers["x-ignored-fields"] == "input[3] (web_search_call), input[4] (local_shell_call)"
+    count = llama.post("/v1/responses/input_tokens", {"input": items})["input_tokens"]
+    assert count > llama.post("/v1/responses/input_tokens", {"input": items[:1] + items[4:]})["input_tokens"]
+
+
+def test_a_prompt_of_a_completion_may_have_special_tokens(llama):
+    """As in llama-server and vLLM."""
+    echo = {"prompt": "a</s>b", "echo": True, "logprobs": 0, "max_tokens": 0}
+    assert "</s>" in llama.post("/v1/completions", echo)["choices"][0]["logprobs"]["tokens"]
+    assert "</s>" in llama.post("/completion", {"prompt": "a</s>b", "n_predict": 1})["prompt"]
+    fields = {"response_fields": ["tokens_evaluated"], "n_predict": 1}
+    special, plain = (llama.post("/completion", {"prompt": text, **fields}) for text in ("a</s></s>", "a</s>"))
+    assert special == {"tokens_evaluated": plain["tokens_evaluated"] + 1}
 
 
 def test_the_only_model_answers_to_any_name_unless_names_are_strict():

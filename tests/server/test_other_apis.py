@@ -429,6 +429,7 @@ def test_adapters_are_listed_and_scaled_by_their_numbers_as_with_llama_server(tm
 def test_llama_server_tokens_and_templates(llama):
     tokens = llama.post("/tokenize", {"content": "hello world"})["tokens"]
     assert llama.post("/detokenize", {"tokens": tokens})["content"].replace("▁", " ").strip() == "hello world"
+    assert llama.post("/detokenize", {"tokens": [2]})["content"] == "</s>"
     pieces = llama.post("/tokenize", {"content": "é", "with_pieces": True})["tokens"]
     assert {"id", "piece"} == pieces[0].keys()
     assert llama.post("/apply-template", {"messages": HELLO})["prompt"] == "user: hello\nassistant:"

@@ -4,9 +4,10 @@ A new prompt is compared with the text. The ids are kept up to the last token bo
 is tokenised.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -22,6 +23,7 @@ class Cut:
 
 
 START = Cut(0, 0)
+_nbytes = attrgetter("nbytes")
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,10 @@ class Transcript:
     cuts: tuple[Cut, ...] = (START,)  # in order; not every token boundary is known
 
     def common(self, text: bytes) -> Cut:
-        """The last cut up to which this text and another agree."""
+        """The last cut up to which this text and another agree, without tokens after it that have no text."""
         size = _agreement(self.text, text)
-        return self.cuts[bisect_right(self.cuts, size, key=lambda cut: cut.nbytes) - 1]
+        last = self.cuts[bisect_right(self.cuts, size, key=_nbytes) - 1]
+        return self.cuts[bisect_left(self.cuts, last.nbytes, key=_nbytes)]
 
     def until(self, cut: Cut) -> "Transcript":
         """The part before a cut."""

@@ -301,9 +301,9 @@ def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequenc
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
-    more = (
-        {"completion_probabilities": _probabilities(running.llm, answer.events, asked)} if asked.get("logprobs") else {}
-    )
+    more: Json = {}
+    if asked.get("logprobs"):
+        more["completion_probabilities"] = _probabilities(running.llm, answer.events, asked)
     if not paths or "prompt" in paths:
         more["prompt"] = running.llm.tokenizer.decode(text_ids(request.ids), special=True)
     whole = {

@@ -153,8 +153,10 @@ def _text(content: Any, where: str) -> Any:
         raise ApiError(400, f"{where} holds an image without image_url; give a data URL", param="input")
     if images:
         return content
-    texts = [part.get("text", part.get("refusal")) for part in content if isinstance(part, dict)]
-    known = all(isinstance(part, dict) and part.get("type") in TEXTS for part in content)
-    if not known or not all(isinstance(text, str) for text in texts):
-        raise ApiError(400, f"{where} holds a part that is no text; only text is understood", param="input")
+    texts = []
+    for part in content:
+        text = part.get("text", part.get("refusal")) if isinstance(part, dict) and part.get("type") in TEXTS else None
+        if not isinstance(text, str):
+            raise ApiError(400, f"{where} holds a part that is no text; only text is understood", param="input")
+        texts.append(text)
     return "".join(texts)

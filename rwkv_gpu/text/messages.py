@@ -61,11 +61,11 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
 def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
     """A text, or a list of text parts."""
     if isinstance(content, list):
-        content = [_part(part) for part in content]
-        for i, part in enumerate(content):
+        parts: list[dict[str, Any]] = [_part(part) for part in content]
+        for i, part in enumerate(parts):
             if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
                 raise BadInput(f"{where}[{i}] must be {{'type': 'text', 'text': ...}}; only text is understood")
-        return content
+        return parts
     if not isinstance(content, str):
         raise BadInput(f"{where} is {content!r}; it must be a string or a list of text parts")
     return content

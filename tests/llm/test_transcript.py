@@ -32,6 +32,15 @@ def test_a_growing_chat_keeps_every_id(turns):
     assert RWKV.decode_bytes(said.ids, special=True) == said.text
 
 
+def test_a_repeated_prompt_has_no_tokens_without_text_of_an_earlier_answer():
+    llama = tokenizer("quiet-llama.gguf")
+    prompt = Transcript().prompt(llama, ["Hi"])
+    silent = next(token for token in range(llama.vocab_size) if not llama.piece(token, special=True))
+    said = prompt.append(llama, [silent, silent])
+    assert said.prompt(llama, ["Hi"]) == prompt
+    assert silent not in said.prompt(llama, ["Hi|"]).ids
+
+
 @given(st.lists(FROM_SLOT, min_size=1, max_size=4), TEXTS)
 def test_rewritten_history_is_reused_as_far_as_it_agrees(answers, other):
     said = Transcript().prompt(RWKV, ["Hi"])

@@ -116,7 +116,7 @@ def test_anthropic_counts_tokens_and_names_stop_sequences(llama):
         ({"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "image"}]}]}, "source"),
         ({"max_tokens": 4, "messages": HELLO, "thinking": True}, "thinking is True"),
         ({"max_tokens": 4, "messages": HELLO, "tool_choice": {"type": "must"}}, "tool_choice"),
-        ({"max_tokens": 4, "messages": HELLO, "tools": [{"type": "bash_20250124"}]}, "no tool with"),
+        ({"max_tokens": 4, "messages": HELLO, "tools": ["bash"]}, "it must be an object with"),
         ({"max_tokens": 4, "messages": HELLO, "mcp_servers": [{}]}, "mcp_servers"),
     ],
 )  # fmt: skip

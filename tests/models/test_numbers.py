@@ -79,7 +79,7 @@ def logits_of(path: Path, loaded: dict[str, dict[str, np.ndarray]] | None = None
 @pytest.mark.parametrize("arch", MODELS)
 def test_an_odd_number_is_refused_by_name_or_the_logits_are_finite(arch, tmp_path):
     keys = numbers_read(arch, tmp_path)
-    assert len(keys) > 5
+    assert len(keys) > 4
     if arch != "llama" and declared(arch):  # what all dense models read is tried with Llama
         tried = {key.partition(".")[2] for key in numbers_read("llama", tmp_path)}
         keys = [key for key in keys if key.partition(".")[2] not in tried]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
 AnyTower = Tower | SoundTower
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
+SIZES_KEPT = 4  # of earlier images, whose positions are computed once
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
 
@@ -189,6 +190,7 @@ class Encoder(TowerEncoder):
     def __init__(self, vision: Vision, device: Device | None) -> None:
         super().__init__(vision.path, device)
         self.vision = vision
+        self._placed = lru_cache(SIZES_KEPT)(self._places)
 
     def tower(self, file: GGUFFile) -> Tower:
         return vision_of(file).tower
@@ -196,17 +198,12 @@ class Encoder(TowerEncoder):
     def inputs(self, image: Image, tile: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.int64]]:
         vision, patches = self.vision, patches_of(tile, self.vision.preparation)
         count = len(patches)
-        places = in_blocks(image.grid, vision.preparation.merge)
-        given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches}
-        if vision.table is not None:
-            given[POSITIONS] = self._positions(vision.table, image.grid, places)
+        given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches, **self._placed(image.grid)}
         if vision.summary is not None:  # a further row without pixels
             given = {
                 PATCHES: np.pad(patches, ((0, 1), (0, 0))),
                 POSITIONS: np.append(given[POSITIONS], [vision.summary], 0),
             }
-        if vision.family.plane is not None:
-            given[ANGLES] = plane_angles(places, vision.head_size, vision.family.plane)
         outputs = np.arange(0, count, vision.preparation.merge**2)
         if vision.summary is not None and vision.family.drops_first:
             outputs = outputs + 1
@@ -214,10 +211,16 @@ class Encoder(TowerEncoder):
             given, outputs = self._in_windows(given, image.blocks)
         return given, outputs
 
-    def _positions(self, table: Floats, grid: Size, places: npt.NDArray[np.int64]) -> Floats:
-        """The learned position embeddings of patches."""
-        family = self.vision.family
-        return by_axis(table, places) if family.axes else learned(table, grid, places, family.between)
+    def _places(self, grid: Size) -> Rows:
+        """The learned position embeddings and the angles of patches, which depend on the size of an image only."""
+        vision, family, found = self.vision, self.vision.family, {}
+        places = in_blocks(grid, vision.preparation.merge)
+        if vision.table is not None:
+            table, between = vision.table, family.between
+            found[POSITIONS] = by_axis(table, places) if family.axes else learned(table, grid, places, between)
+        if family.plane is not None:
+            found[ANGLES] = plane_angles(places, vision.head_size, family.plane)
+        return found
 
     def _in_windows(self, given: Rows, blocks: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
         """Rows in the order of windows, the bounds of the rows that each attends to, and each block's first row."""

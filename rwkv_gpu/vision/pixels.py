@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, MissingExtra
-from .positions import in_blocks
 from .sizes import LONGEST, Filter, Preparation, Size, inside
 
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
@@ -89,11 +88,14 @@ def bordered(
 def patches_of(pixels: npt.NDArray[np.uint8], how: Preparation) -> npt.NDArray[np.float32]:
     """The patches of resized pixels, normalised and in blocks. [T, 3 · p · p]"""
     mean, deviation = (np.array(numbers, np.float32) for numbers in (how.mean, how.deviation))
-    values: npt.NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
-    grid, side = how.grid(Size(pixels.shape[1], pixels.shape[0])), how.patch
-    tiles = values.reshape(grid.height, side, grid.width, side, 3).transpose(0, 2, 4, 1, 3)  # [rows, columns, 3, p, p]
-    places = in_blocks(grid, how.merge)
-    return np.ascontiguousarray(tiles[places[:, 0], places[:, 1]].reshape(len(places), -1))
+    values = (np.arange(256, dtype=np.float32)[:, None] / np.float32(255) - mean) / deviation  # of each shade, [256, 3]
+    grid, merge, side = how.grid(Size(pixels.shape[1], pixels.shape[0])), how.merge, how.patch
+    tiles = pixels.reshape(grid.height // merge, merge, side, grid.width // merge, merge, side, 3)
+    shades = tiles.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3, side**2)
+    patches = np.empty(shades.shape, np.float32)
+    for color in range(3):
+        patches[:, color] = values[:, color][shades[:, color]]
+    return patches.reshape(len(patches), -1)
 
 
 def _picture(pixels: npt.NDArray[np.uint8]) -> Picture:

@@ -40,7 +40,7 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
     if grid != (side, side):
         between = {"corners": _between, "smooth": _smoothed, "cubic": _cubic}[how]
         plane = between(between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
-    chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32)
+    chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32, copy=False)
     return chosen
 
 
@@ -59,7 +59,7 @@ def _between(rows: Array, count: int) -> Array:
     scale = (count - 1) / (len(rows) - 1) if count > 1 and len(rows) > 1 else count / len(rows)
     at = np.arange(count) / scale
     low = np.clip(np.floor(at).astype(int), 0, len(rows) - 1)
-    share = np.clip(at - low, 0, 1)[:, None, None]
+    share = np.clip(at - low, 0, 1).astype(np.float32)[:, None, None]
     mixed: Array = rows[low] * (1 - share) + rows[np.minimum(low + 1, len(rows) - 1)] * share
     return mixed
 
@@ -70,7 +70,7 @@ def _smoothed(rows: Array, count: int) -> Array:
     reach = max(1.0, scale)
     centres = (np.arange(count) + 0.5) * scale
     weights = np.maximum(0, 1 - np.abs(np.arange(len(rows)) + 0.5 - centres[:, None]) / reach)
-    mixed: Array = np.tensordot(weights / weights.sum(axis=1, keepdims=True), rows, 1)
+    mixed: Array = np.tensordot((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32), rows, 1)
     return mixed
 
 
@@ -80,7 +80,7 @@ def _cubic(rows: Array, count: int) -> Array:
     apart = np.abs(at[:, None] - np.arange(-2, len(rows) + 2))  # two rows beyond each end, which repeat the last one
     near = (1.25 * apart - 2.25) * apart**2 + 1
     far = ((-0.75 * apart + 3.75) * apart - 6) * apart + 3
-    weights = np.where(apart <= 1, near, np.where(apart < 2, far, 0))
+    weights = np.where(apart <= 1, near, np.where(apart < 2, far, 0)).astype(np.float32)
     mixed: Array = np.tensordot(weights, np.concatenate([rows[[0, 0]], rows, rows[[-1, -1]]]), 1)
     return mixed
 

@@ -313,7 +313,7 @@ class Engine:
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
             if self._speculation is not None:
                 self._speculation.propose(ready, wanted=roomy)
-            chunks = schedule(ready, self._runner.chunk_size)
+            chunks = schedule(self._seeing(ready), self._runner.chunk_size)
             try:
                 return chunks, self._store.place(chunks)
             except CacheFull:
@@ -321,6 +321,20 @@ class Engine:
                     roomy = False  # drafts can wait
                 elif not self._slots.free_pages():
                     raise
+
+    def _seeing(self, ready: Sequence[TokenSequence]) -> Sequence[TokenSequence]:
+        """Leaves a sequence out after encoding one of its next images, so that others go on between two images."""
+        eyes, rows = self._eyes, self._runner.chunk_size
+        if eyes is None or not any(sequence.images for sequence in ready) or len(ready) == 1:
+            return ready
+        for sequence in ready:
+            try:
+                if sequence.images.encode_one(sequence.fed, sequence.fed + rows, eyes):
+                    return [one for one in ready if one is not sequence]
+            except Exception as error:  # noqa: BLE001  reported in its last update
+                self._fail([sequence], error)
+                return [one for one in ready if not one.finish_reason]
+        return ready
 
     def _take_work(self) -> None:
         """Takes finished host results (sampled tokens, masks) into their sequences."""

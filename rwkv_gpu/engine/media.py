@@ -121,6 +121,7 @@ class Spans:
         self.spans = [Span(span.start + begun, span.image) for span in spans]
         self._whole = whole
         self.salt = salt  # the rows of its images are shared with sequences of the same salt
+        self._encoded: set[bytes] = set()  # identities of images
 
     def __bool__(self) -> bool:
         return bool(self.spans)
@@ -128,6 +129,15 @@ class Spans:
     def within(self, at: int) -> Span | None:
         """The image that a token belongs to."""
         return next((span for span in self.spans if span.start <= at < span.end), None)
+
+    def encode_one(self, start: int, end: int, eyes: Eyes) -> bool:
+        """Encodes the next image that begins among these tokens. False if all of them were encoded before."""
+        for span in self.spans:
+            if start <= span.start < end and span.image.identity not in self._encoded:
+                self._encoded.add(span.image.identity)
+                eyes.rows(span.image, self.salt)
+                return True
+        return False
 
     def whole_at(self, at: int) -> Span | None:
         """The image that begins at a token and must be read in one step."""

@@ -81,3 +81,33 @@ def test_logits_after_two_images_on_a_gpu_are_those_of_llama_cpp(name, fast_devi
     chunk = 128 if golden(name)[0].whole else 64  # a step holds what is read as a whole
     engine, request, logits = engine_of(name, fast_device, chunk_size=chunk)
     assert apart(answers(engine, request), logits) < 3e-2  # the tower keeps keys and values as float16
+
+
+def test_others_decode_between_the_images_of_a_prompt(monkeypatch):
+    engine, request, logits = engine_of("gemma3", None, chunk_size=512)
+    encoder, encoded = engine._eyes.encoders[0], []
+    encode = encoder._encoded
+    monkeypatch.setattr(encoder, "_encoded", lambda image, tile: encoded.append(1) or encode(image, tile))
+    talk = engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)))
+    engine.step()
+    see, steps, found = engine.add(request), [], {}
+    while not found:
+        before, tokens = len(encoded), 0
+        for update in engine.step():
+            assert update.error is None, update.error
+            tokens += len(update.sampled) if update.id == talk else 0
+            found |= dict(update.sampled[0].top) if update.id == see and update.sampled else {}
+        steps.append((len(encoded) - before, tokens))
+    assert steps[:2] == [(1, 1), (1, 1)] and len(encoded) == 2
+    assert apart(found, logits) < 1e-3
+
+
+def test_an_image_that_cannot_be_encoded_ends_its_request_alone(monkeypatch):
+    engine, request, _ = engine_of("gemma3", None, chunk_size=512)
+    talk = engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)))
+    engine.step()
+    monkeypatch.setattr(engine._eyes.encoders[0], "_encoded", lambda *_: 1 // 0)
+    see, ends = engine.add(request), {}
+    while engine.busy:
+        ends |= {update.id: update.finish_reason for update in engine.step() if update.finish_reason}
+    assert ends == {talk: "length", see: "error"}

@@ -7,11 +7,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
+import numpy as np
 
 from rwkv_gpu import __version__
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import slug
 from rwkv_gpu.llm.drafts import DraftOptions
@@ -23,21 +25,28 @@ from rwkv_gpu.measure.profiling import (
     draft_result,
     heading,
     profile,
+    profile_tower,
     table,
     trace,
 )
 from rwkv_gpu.measure.report import Place, Subject, facts
-from rwkv_gpu.measure.roofline import measure_roofline
+from rwkv_gpu.measure.roofline import Roofline, measure_roofline
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
+from rwkv_gpu.vision.encoder import prepare
+from rwkv_gpu.vision.pixels import picture_of
+from rwkv_gpu.vision.senses import read_senses
 
 from .bench import opened, refuse_decode, runner_for, texts_of
 from .echo import echo_text
+from .model_name import FileName
 from .options import counts_option, model_arguments, shared
 from .page import Page
 from .printing import print_text
 from .texts import write_text
+
+SIDE = 1024  # pixels of an image
 
 
 @click.command("profile", cls=Page, epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 --trace trace.json")
@@ -53,10 +62,11 @@ from .texts import write_text
     help="Write FOLDER/GPU/MODEL.json and .md.",
 )  # fmt: skip
 @shared("no_draft", "as_json", "kv", "matrix_units", "device")
+@click.option("-mm", "--mmproj", type=FileName(), metavar="FILE", help="Also time this projector's vision tower.")
 def command(
     model: str | None, synthetic: str | None, prompt: list[int], batch: list[int] | None, depth: list[int],
     repeats: int, trace_path: Path | None, save: Path | None, kv: KVType, matrix_units: MatrixUnits, device: str,
-    no_draft: bool, as_json: bool,
+    no_draft: bool, mmproj: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Time every dispatch of prefill and decode steps, compared with what the device can do.
 
@@ -77,6 +87,7 @@ def command(
         roofline = measure_roofline(runner.device)
         subject, place = Subject.of(file), Place.of(runner.device, roofline, __version__)
         profiles = list(profile(runner, works, repeats, roofline))
+        profiles += [] if mmproj is None else [tower_profile(Path(mmproj), runner.device, repeats, roofline)]
         drafts = draft_result(runner) if heads else None
     text = _text(subject, place, profiles, drafts)
     found = {**facts(subject, place), "profiles": [as_data(one) for one in profiles]}
@@ -93,6 +104,17 @@ def command(
         echo_text(data)
     else:
         print_text(text)
+
+
+def tower_profile(path: Path, device: Device, repeats: int, roofline: Roofline) -> Profiled:
+    """The profile of a projector's vision tower for an image of 1024 x 1024."""
+    senses = read_senses(path)
+    encoder, _ = senses.encoders(device)
+    if encoder is None or senses.vision is None:
+        raise BadInput(f"{path}: has no vision tower; give a projector for images")
+    image = prepare(senses.vision, picture_of(np.zeros((SIDE, SIDE, 3), np.uint8))).units[-1]
+    assert isinstance(encoder.runner, GpuRunner), "it has the device of the model"
+    return profile_tower(encoder.runner, encoder.batch(image, image.tiles[-1]), repeats, roofline)
 
 
 def steps_of(

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +15,7 @@ from ..engine.sampling_params import SamplingParams
 from ..engine.speculation.head_drafts import HeadDrafts
 from ..engine.speculation.speculator import Speculator
 from ..gpu.profile import Profile, StepTime, Timed, profile_plan
+from ..ops.batch import Batch
 from .bench import OUTPUT, Timing, greedy, rewind, spans, timed
 from .roofline import Roofline
 from .workload import Workload
@@ -39,6 +41,7 @@ class Profiled:
         """pp512 @ d4096, tg b16 @ d4096, or draft b1: a step of the head"""
         work = self.workload
         head = f"{work.kind} b{work.batch}" if work.kind in ("tg", "draft") else f"pp{work.tokens}"
+        head = f"tower, {work.tokens:,} patches" if work.kind == "tower" else head
         return head + (f" @ d{work.depth}" if work.depth else "")
 
     def share(self, step: StepTime) -> float:
@@ -98,6 +101,23 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
         yield Profiled(work, found, seconds, host, roofline)
 
 
+def profile_tower(runner: GpuRunner, step: Batch, replays: int, roofline: Roofline) -> Profiled:
+    """Profiles a step of a tower."""
+    seconds = []
+    for _ in range(replays + 1):  # the first one compiles
+        began = time.perf_counter()
+        runner.features(step)
+        runner.store.forget(0)
+        seconds.append(time.perf_counter() - began)
+    batch = runner.prepare(step)
+    plan, counts = runner.plan_for(batch, "features"), (len(batch.segments), len(batch.outputs))
+    found = profile_plan(plan, batch.rows, batch.arrays(), replays, *counts, spans(batch))
+    runner.store.forget(0)
+    work = Workload("tower", batch.rows, 0, 1, batch.rows)
+    whole = statistics.median(seconds[1:])
+    return Profiled(work, found, whole, max(0.0, whole - found.seconds), roofline)
+
+
 def table(one: Profiled) -> str:
     """A line per step name, longest time first, and one for the total."""
     heads = ("step", "calls", "ms", "share", "GB/s", "GFLOP/s", "of roofline")
@@ -120,9 +140,9 @@ def _cells(one: Profiled, step: StepTime) -> tuple[str, ...]:
 def heading(one: Profiled) -> str:
     """The line above a table: the step as a whole."""
     work = one.workload
-    rate = work.total / one.step_seconds
+    rate, unit = work.total / one.step_seconds, "patches" if work.kind == "tower" else "tok"
     parts = [
-        f"{one.name}: {one.step_seconds * 1e3:.2f} ms a step, {rate:,.1f} tok/s",
+        f"{one.name}: {one.step_seconds * 1e3:.2f} ms a step, {rate:,.1f} {unit}/s",
         f"{one.profile.seconds * 1e3:.2f} ms in {one.whole.calls} dispatches",
         f"{one.host_seconds * 1e3:.2f} ms in Python",
     ]

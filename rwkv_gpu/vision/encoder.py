@@ -142,7 +142,7 @@ class TowerEncoder(ABC):
         return rows
 
     @cached_property
-    def _runner(self) -> PartRunner:
+    def runner(self) -> PartRunner:
         """The runner of the tower; loads it if needed."""
         with GGUFFile.open(self.path) as file:
             tower = self.tower(file)
@@ -165,13 +165,17 @@ class TowerEncoder(ABC):
             self._kept.popitem(last=False)
         return found
 
-    def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
-        """The rows of one tile."""
+    def batch(self, image: Image, tile: npt.NDArray[Any]) -> Batch:
+        """The step of the tower for one tile"""
         given, outputs = self.inputs(image, tile)
         batch = Batch.of([(0, 0, [0] * len(next(iter(given.values()))))])
-        runner = self._runner
+        return Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given)
+
+    def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
+        """The rows of one tile."""
+        batch, runner = self.batch(image, tile), self.runner
         try:
-            found = runner.features(Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given))
+            found = runner.features(batch)
         finally:
             runner.store.forget(0)
         return {name: self.finished(rows, image, name) for name, rows in found.items()}
@@ -180,7 +184,7 @@ class TowerEncoder(ABC):
         """Unloads the tower if little memory is free. The next new image loads it again."""
         free = host_available() if self.device is None else device_available(self.device)
         if free is not None and free < LEAST_FREE:
-            del self._runner
+            del self.runner
             gc.collect()  # plans and runners refer to each other
 
 

@@ -98,3 +98,12 @@ def test_numpy_cannot_be_profiled():
     result = CliRunner().invoke(cli, ["profile", str(OWN / "tiny-rwkv7.gguf"), "--device", "cpu"])
     assert result.exit_code == 2
     assert "name one GPU" in result.stderr
+
+
+def test_a_tower_is_profiled_with_its_model(adapter):
+    given = ["profile", str(OWN / "tiny-gemma3.gguf"), "-p", "4", "-b", "0", "-r", "1", "--device", str(adapter.index)]
+    result = CliRunner().invoke(cli, [*given, "--mmproj", str(OWN / "vision" / "gemma3.gguf"), "--json"])
+    assert result.exit_code == 0, result.output
+    prompt, tower = json.loads(result.stdout)["profiles"]
+    assert (prompt["test"], tower["test"], tower["tokens"]) == ("pp4", "tower, 144 patches", 144)
+    assert any("v.blk" in step["name"] or "attention" in step["name"] for step in tower["steps"])

@@ -93,11 +93,11 @@ def test_a_tower_is_released_when_memory_is_short_and_loaded_again(monkeypatch):
     encoder, free = Encoder(vision, None), 1 << 40
     monkeypatch.setattr(encoder_module, "host_available", lambda: free)
     rows_of(encoder, vision, 0)
-    assert "_runner" in vars(encoder)
+    assert "runner" in vars(encoder)
     free = 1 << 20
     for number in (1, 2):
         assert len(rows_of(encoder, vision, number)) == record[f"count{number}"]
-        assert "_runner" not in vars(encoder)
+        assert "runner" not in vars(encoder)
 
 
 @pytest.mark.gpu

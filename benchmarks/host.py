@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
+import numpy as np
 
 from rwkv_gpu.engine import sequence
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gpu import native, plan
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.submit_queue import SubmitQueue
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import BatchArrays
 
-from .engine import decoding
 from .opening import adapter_of, open_model
 
 DEFAULT = "rwkv7-0.1b-q4_k_m", "qwen3-0.6b-q4_k_m"
@@ -89,6 +91,19 @@ class Parts:
         finally:
             for owner, name, function in before:
                 setattr(owner, name, function)
+
+
+def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Engine:
+    """Starts an engine with some sequences, and waits until all of them have started."""
+    runner.run_ahead(look_ahead)
+    engine = Engine(runner, look_ahead=look_ahead)
+    for seed in range(batch):
+        ids = np.random.default_rng(seed).integers(3, 250, 4).tolist()
+        engine.add(Request(ids, SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
+    begun: set[int] = set()
+    while len(begun) < batch:
+        begun |= {update.id for update in engine.step() if update.sampled}
+    return engine
 
 
 def decode(

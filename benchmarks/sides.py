@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import select
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGUFWriter
 
+from rwkv_gpu.engine.adapters import NOT_PRODUCTS
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.gguf.file import GGUFFile
@@ -20,11 +23,12 @@ from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.kv_format import KVType
 
-from .adapters import KINDS, random_adapter, save
-
 SCRIPT = Path(__file__).with_name("peer_llama.py")
 FIRST = 8  # tokens that are generated before a pass is timed
 NONE = "none"  # no adapter
+KINDS = "attention", "all"  # which matrices a random adapter adapts
+ATTENTION = re.compile(r"blk\.\d+\.(attn_(q|k|v|output|qkv)|time_mix_(receptance|key|value|output))\.weight")
+OWN_LORA = re.compile(r"time_mix_[wagv][12]|ssm_")  # low-rank matrices of the model itself
 
 
 class Ended(Exception):
@@ -174,10 +178,32 @@ class Variant:
         path = folder / f"{self.lora}.gguf"
         if not path.exists():
             with GGUFFile.open(model) as file:
-                save(str(path), random_adapter(0, file, self.lora, rank), file.str("general.architecture"))
+                write_adapter(path, file, self.lora, rank)
         return str(path)
 
 
 def variants(kv: Sequence[KVType], lora: Sequence[str]) -> list[Variant]:
     """Returns every combination of format and adapter, in the order given."""
     return [Variant(*each) for each in itertools.product(kv, lora)]
+
+
+def write_adapter(path: Path, file: GGUFFile, kind: str, rank: int) -> None:
+    """Writes random, small factors for the matrices of a file, as llama.cpp's converter does."""
+    random = np.random.default_rng(0)
+    writer = GGUFWriter(path, file.str("general.architecture"))
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    for name, tensor in file.tensors.items():
+        fits = ATTENTION.fullmatch(name) if kind == "attention" else name.startswith("blk.")
+        if not fits or len(tensor.shape) != 2 or min(tensor.shape) < 64:
+            continue
+        if NOT_PRODUCTS.search(name) or OWN_LORA.search(name):
+            continue
+        rows, columns = tensor.shape
+        for part, shape in (("lora_a", (rank, columns)), ("lora_b", (rows, rank))):
+            writer.add_tensor(f"{name}.{part}", 0.01 * random.standard_normal(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

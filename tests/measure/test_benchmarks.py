@@ -3,14 +3,12 @@
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import adapters, dispatch, engine, host, linear
+from benchmarks import dispatch, host, linear
 from tests.golden_files import OWN
 
 MODEL = OWN / "tiny-rwkv7.gguf"
 LEAST = {
-    adapters: f"{OWN / 'tiny-llama.gguf'} --adapters 2 --rank 4 --batch 2 --tokens 2 --passes 1",
     dispatch: "--dispatches 4 --repeats 2",
-    engine: f"{MODEL} --batches 1 --look-aheads 0 --tokens 2 --prompt 20 --chunk-size 32",
     host: f"{MODEL} --batches 1 --tokens 12 --rounds 1",
     linear: "--out 64 --width 256 --rows 1 --formats Q4_K --mib 1 --busy 0.001",
 }

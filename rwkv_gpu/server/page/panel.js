@@ -65,7 +65,7 @@ class Panel {
 
   // Running and waiting requests, one line each.
   requests(slots) {
-    const lines = slots.map(({ state, model, n_prompt_tokens: prompt, n_decoded: decoded, seconds }) =>
+    const lines = slots.filter((slot) => slot.state !== "idle").map(({ state, model, n_prompt_tokens: prompt, n_decoded: decoded, seconds }) =>
       [STATES[state] ?? state, model, prompt && `prompt of ${number(prompt)} tokens`, decoded && `${number(decoded)} tokens generated`, `${Math.round(seconds)} s`].filter(Boolean).join(" · "));
     return lines.length && el("ul", { "aria-label": "Requests" }, lines.map((line) => el("li", {}, line)));
   }

@@ -62,15 +62,20 @@ LONGEST = {
 LONG = {
     "cli/test_batch_devices.py",
     "cli/test_chat_terminal.py",  # a terminal for each test
+    "cli/test_external_text.py",  # starts every command
     "cli/test_habits.py",  # starts every command several times
+    "cli/test_streaming_terminal.py",
     "convert/test_convert.py",
     "convert/test_hub.py",
     "engine/test_context_shift.py",
+    "engine/test_dflash.py",
     "engine/test_faults.py",
     "engine/test_heads.py",
     "fuzz/test_adjacent_files.py",
     "fuzz/test_fuzz.py",
     "gguf/test_bad_files.py",
+    "llm/test_head_features.py",
+    "llm/test_head_files.py",
     "measure/test_constants.py",
     "measure/test_offline.py",
     "measure/test_plans.py",
@@ -79,10 +84,18 @@ LONG = {
     "models/test_numbers.py",
     "ops/test_adapters.py",
     "ops/test_matrix_units.py",
+    "server/test_isolation.py",
+    "server/test_operation_faults.py",  # starts and ends servers
+    "server/test_preparing.py",
     "server/test_replicas.py",
     "server/test_soak.py",
+    "test_docs_commands.py",
+    "test_package.py",
     "test_soak.py",
+    "test_windows.py",
     "text/test_bpe.py",
+    "text/test_grammar_closing.py",
+    "text/test_hostile_templates.py",
 }
 END = "test_session_translates.py"  # over what all others compiled
 

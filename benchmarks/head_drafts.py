@@ -1,8 +1,9 @@
-"""Measures what draft heads gain: tokens per second by tokens of a draft and their acceptance, over no drafts.
+"""Measures what drafts gain: tokens per second by tokens of a draft and their acceptance, over no drafts.
 
     python -m benchmarks.head_drafts                                    # the models of TARGETS, one after the other
     python -m benchmarks.head_drafts qwen3.5-9b-mtp --drafts 1,2,3 --right 0.6,0.8,0.9 --sequences 1,4
     python -m benchmarks.head_drafts gpt-oss-20b+gpt-oss-20b-eagle3
+    python -m benchmarks.head_drafts llama-8b-q4_k_m --drafts 3,7,15     # no head: its drafts cost nothing
 
 A model is a synthetic name or a file; `MODEL+HEAD` takes the head of another file. Weights are generated on reading, so
 nothing is downloaded or written. The head runs its steps, but tokens of the known answer replace its own: each is right
@@ -12,7 +13,7 @@ relative to a step without; the gain is the tokens of a step, divided by it.
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -23,8 +24,14 @@ from rwkv_gpu.cli.options import device_option
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import PartRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.scheduler import ScheduledChunk
+from rwkv_gpu.engine.sequence import TokenSequence
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts, QueuedDrafts
+from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.engine.step_result import PendingStep, StepResult
 from rwkv_gpu.gpu.adapters import Adapter
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.llm.drafts import DraftOptions, joined_head
@@ -32,11 +39,65 @@ from rwkv_gpu.measure.workload import FIRST_ID, LAST_ID
 from rwkv_gpu.models.heads import predicting
 from rwkv_gpu.models.layered import Layered
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Placement
 
-from .known_drafts import Known, KnownHead
 from .opening import adapter_of, open_model
 
 TARGETS = "qwen3.5-9b-mtp", "qwen3.5-35b-a3b-mtp", "glm-4.7-flash-30b-mtp", "gpt-oss-20b+gpt-oss-20b-eagle3"
+
+
+class Known(Proposer):
+    """Drafts the tokens of known answers, by prompt. Each is right with a given probability."""
+
+    def __init__(self, answers: Mapping[tuple[int, ...], list[int]], right: float) -> None:
+        self.answers, self.right = answers, right
+        self.random = np.random.default_rng(0)
+
+    def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
+        drafts = {}
+        for sequence, most in wanted:
+            done = len(sequence.ids) - sequence.prompt
+            answer = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
+            right = self.random.random(len(answer)) < self.right
+            drafts[sequence] = [abs(token - int(not good)) for token, good in zip(answer, right, strict=True)]
+        self.steps = max(map(len, drafts.values()), default=0)
+        return drafts
+
+
+@dataclass(frozen=True)
+class KnownStep:
+    """A step of a draft head that returns known tokens in place of those that it samples."""
+
+    step: PendingStep
+    tokens: Sequence[int]
+
+    def wait(self) -> StepResult:
+        """Waits for the step."""
+        result = self.step.wait()
+        rows = [row._replace(token=token) for row, token in zip(result.rows, self.tokens, strict=True)]
+        return result._replace(rows=rows)
+
+
+class KnownHead(HeadDrafts):
+    """A draft head that runs its steps, but returns tokens of a known answer in place of its own, also on a device."""
+
+    def __init__(self, runner: PartRunner, known: Known) -> None:
+        super().__init__(runner)
+        self._device, self._known = runner, known
+        self._drafts: dict[TokenSequence, list[int]] = {}
+
+    def submit(self, chunks: Sequence[ScheduledChunk], placements: Sequence[Placement]) -> QueuedDrafts:
+        self._drafts = self._known.draft([(chunk.sequence, chunk.samples - 1) for chunk in chunks])
+        return super().submit(chunks, placements)
+
+    def step(self, going: Sequence[tuple[ScheduledChunk, Placement]], number: int) -> PendingStep:
+        step, tokens = super().step(going, number), []
+        for chunk, _ in going:
+            draft = self._drafts[chunk.sequence]
+            for one in self.drafted(chunk, number):
+                tokens.append(draft[one] if one < len(draft) else 0)
+                self._device.sampler_state.put(self._device.draft_place(chunk.slot, one), tokens[-1])
+        return KnownStep(step, tokens)
 
 
 @dataclass(frozen=True)
@@ -69,7 +130,7 @@ class Answered:
 
 
 def runner_of(adapter: Adapter, name: str, most: int, sequences: int, room: int) -> GpuRunner:
-    """Loads a model with its head, or with the head of another file; without one if `most` is 0."""
+    """Loads a model with its head or the head of another file, if any; without one if `most` is 0."""
     model_name, _, head = name.partition("+")
     with ExitStack() as stack:
         file = stack.enter_context(open_model(model_name))
@@ -78,9 +139,8 @@ def runner_of(adapter: Adapter, name: str, most: int, sequences: int, room: int)
             found = DraftOptions().head(model)
             if head:
                 file, found = joined_head(stack.enter_context(open_model(head)), file, model)
-            if found is None or not isinstance(model, Layered):
-                raise click.ClickException(f"{name}: has no head that drafts")
-            model = predicting(model, found)
+            if found is not None and isinstance(model, Layered):
+                model = predicting(model, found)
         return GpuRunner(
             Device(adapter), file, model, slots=sequences, context=room, cache_bytes=0, drafts=most, kv="f16"
         )
@@ -99,7 +159,8 @@ def answered(engine: Engine, task: Task) -> Answered:
                 answers[ids[update.id]] += [one.token for one in update.sampled]
             done = sum(map(len, answers.values()))
             if all(answers.values()) and not began:
-                began, counted, steps = time.perf_counter() - engine.compile_seconds, done, engine.activity.steps
+                began, counted = time.perf_counter() - engine.compile_seconds, done
+                steps = engine.activity.steps - len(engine._in_flight)
         if run:
             seconds.append(time.perf_counter() - engine.compile_seconds - began)
             tokens.append((sum(map(len, answers.values())) - counted, engine.activity.steps - steps))
@@ -119,8 +180,9 @@ def rows_of(adapter: Adapter, name: str, task: Task, drafts: Sequence[int], righ
     runner = runner_of(adapter, name, most, sequences, room)
     for count in drafts:
         for share in right:
-            head = KnownHead(runner, Known(plain.answers, share))
-            engine = Engine(runner, speculator=Speculator(count, [head], always=True))
+            known = Known(plain.answers, share)
+            proposer = KnownHead(runner, known) if runner.head else known
+            engine = Engine(runner, speculator=Speculator(count, [proposer], always=True))
             found = answered(engine, task)
             accepted = engine.accepted / engine.drafted
             other = "" if found.answers == plain.answers else " (another answer: rounding)"

@@ -68,9 +68,9 @@ class Step:
         )
 
 
-def prompt(ids: list, sequence: int, start: int, size: int, every: bool = False) -> list:
-    """Adds tokens of one sequence in steps of `size`, with the logits of the last token, or of each token."""
-    rows = [(id, start + i, sequence, every or i == len(ids) - 1) for i, id in enumerate(ids)]
+def prompt(ids: list, sequence: int, start: int, size: int) -> list:
+    """Adds tokens of one sequence in steps of `size`, with the logits of the last token."""
+    rows = [(id, start + i, sequence, i == len(ids) - 1) for i, id in enumerate(ids)]
     return [Step(rows[at : at + size]) for at in range(0, len(rows), size)]
 
 
@@ -118,7 +118,6 @@ class Peer:
         if lora and not self.adapter:
             raise SystemExit(f"llama.cpp cannot load {lora}")
         self.threads = threads
-        self.rollback = 0  # rows that a recurrent state can go back
         self.shape = None  # sequences, tokens of a step, positions of a sequence, whether it embeds
         self.context = None
         self.depth = None  # to which all sequences are filled
@@ -137,7 +136,6 @@ class Peer:
         params.n_ctx = together * length
         params.embeddings = shape[3]
         params.n_batch = params.n_ubatch = shape[1]
-        params.n_rs_seq = self.rollback
         params.type_k = params.type_v = self.kv
         if self.kv != KV_TYPES["f16"]:
             params.flash_attn_type = FLASH  # without it, values cannot be quantised
@@ -205,17 +203,6 @@ class Peer:
             raise SystemExit(f"llama_decode: {status}")
 
 
-def begin() -> None:
-    """Disables logging and loads the backends."""
-    lib.llama_log_set(QUIET, ctypes.c_void_p(0))
-    lib.llama_backend_init()
-
-
-def say_loaded() -> None:
-    """Prints the first line: the device of the model."""
-    print(json.dumps({"devices": devices()}), flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
@@ -224,9 +211,10 @@ def main() -> None:
     parser.add_argument("--kv", default="f16")
     parser.add_argument("--lora", default="")
     asked_for = parser.parse_args()
-    begin()
+    lib.llama_log_set(QUIET, ctypes.c_void_p(0))
+    lib.llama_backend_init()
     peer = Peer(**vars(asked_for))
-    say_loaded()
+    print(json.dumps({"devices": devices()}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps({"seconds": peer.run(**asked)}), flush=True)

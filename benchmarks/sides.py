@@ -100,13 +100,12 @@ class Peer:
         threads: int,
         patience: float,
         options: Sequence[str] = (),
-        script: Path | None = None,
     ) -> None:
         self.name = spec.name
         self._patience = patience
         environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})
         self._process = subprocess.Popen(
-            [spec.python, str(script or SCRIPT), model, str(threads), *options],
+            [spec.python, str(SCRIPT), model, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY, Settings
 from rwkv_gpu.llm.images import recording_of
 from rwkv_gpu.llm.transcription import transcription_message
@@ -25,7 +26,7 @@ DEFAULTS: Settings = {**GREEDY, "max_tokens": 4096}
 
 
 @click.command("transcribe", cls=Page, epilog="Example: rwkv-gpu transcribe voxtral.gguf speech.mp3")
-@model_arguments("FILE")
+@model_arguments("FILE", default=None)
 @click.option("-p", "--prompt", default="", metavar="TEXT", help="Ask this instead of: Transcribe audio to text.")
 @click.option("--language", default="", metavar="NAME", help="The language that is spoken, such as en.")
 @shared("template", "as_json")
@@ -33,13 +34,15 @@ DEFAULTS: Settings = {**GREEDY, "max_tokens": 4096}
 @loading_options
 @click.pass_context
 def command(
-    ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str, language: str, template: str | None,
-    as_json: bool, loading: dict[str, Any], **options: Any,
+    ctx: click.Context, /, model: str | None, arguments: tuple[str, ...], prompt: str, language: str,
+    template: str | None, as_json: bool, loading: dict[str, Any], **options: Any,
 ) -> None:  # fmt: skip
     """Print the text of an audio file: WAV, FLAC, MP3 or OGG, up to 40 minutes.
 
     MODEL is a chat model with a projector for audio, such as Voxtral, Ultravox or Qwen2-Audio.
     """
+    if model is None:
+        raise BadInput("name a model that takes audio before the file, such as voxtral.gguf")
     recording = recording_of(expanded(arguments[0]))
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:

@@ -37,6 +37,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._around_bytes = 0  # those, less what chunks need
         self._chunks = 0  # that began in the current piece
         self._body_timer: asyncio.TimerHandle | None = None
+        self._reads_on = False  # after a response that closes the connection, as the client still sends
         self._cycles: list[Any] = []  # requests without a complete response; several if a client pipelines
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
@@ -101,6 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             return
         super().on_headers_complete()
         self._cycles = [*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle]
+        self.cycle.transport = _Closing(self)
         if self.scope["http_version"] == "1.0":
             _end_by_closing(self.cycle)
 
@@ -110,7 +112,18 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             return
         self._in_body, self._head_bytes = False, 0
         self._stop_body_timer()
+        if self._reads_on:
+            self.transport.close()
+            return
         super().on_message_complete()
+
+    def end_response(self) -> None:
+        """Closes the connection. If a body still comes, reads on for a while: or else the client loses the response."""
+        if self._in_body and not self.transport.is_closing() and self.transport.can_write_eof():
+            self._reads_on = True
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def _read(self, data: bytes) -> None:
         while True:
@@ -169,6 +182,17 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _Closing:
+    """The transport of a request, which its protocol closes."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self.close = protocol.end_response
+        self._transport = protocol.transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _end_by_closing(cycle: Any) -> None:

@@ -94,6 +94,8 @@ def messages_of(given: Any, instructions: Any, ignored: list[str]) -> list[Json]
             ignored.append(f"input[{at}] ({item['type'][:40]})")
         else:
             _add(messages, item, f"input[{at}]")
+    if not messages:
+        raise ApiError(400, f"input has only items of a service's own tools, such as {given[0]['type']}", param="input")
     return [message for message in messages if message["role"] != REASONING]
 
 

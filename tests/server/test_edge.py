@@ -133,6 +133,16 @@ def test_a_body_that_is_too_large_is_refused_at_once():
         assert server.request("GET", "/health")[0] == 200
 
 
+@pytest.mark.parametrize("head", [b"content-length: 8000000", b"transfer-encoding: chunked"])
+def test_a_client_that_sends_a_large_body_first_reads_why_it_is_refused(head):
+    """Closing while a body comes would reset the connection, and the client would lose the response."""
+    with serving(max_body=1000) as server:
+        body = bytes(8_000_000) if b"length" in head else (b"10000\r\n" + bytes(65536) + b"\r\n") * 120 + b"0\r\n\r\n"
+        for _ in range(3):
+            answer = raw(server, b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n\r\n" + body)
+            assert b" 413 " in answer.splitlines()[0] and b"--max-body" in answer
+
+
 def test_a_head_of_a_megabyte_is_refused(server):
     for head in (b"x-long: " + b"a" * (1 << 20), b"".join(b"x-%d: a\r\n" % n for n in range(60_000))):
         try:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
-from rwkv_gpu.cli.options import device_option
+from rwkv_gpu.cli.options import device_option, numbers
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
@@ -108,12 +108,6 @@ class Task:
     count: int
     repeats: int
 
-    @classmethod
-    def of(cls, sequences: int, length: int, count: int, repeats: int) -> "Task":
-        """Random prompts, all different."""
-        random = np.random.default_rng(0)
-        return cls([random.integers(FIRST_ID, LAST_ID, length).tolist() for _ in range(sequences)], count, repeats)
-
 
 @dataclass(frozen=True)
 class Answered:
@@ -193,30 +187,33 @@ def rows_of(adapter: Adapter, name: str, task: Task, drafts: Sequence[int], righ
     runner.close()
 
 
-def numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
-
-
 @click.command()
 @click.argument("models", nargs=-1)
-@click.option("--drafts", default="1,2,3", help="Tokens of a draft.")
+@click.option("--drafts", type=numbers, default="1,2,3", help="Tokens of a draft.")
 @click.option("--right", default="0.6,0.8,0.9", help="Shares of drafted tokens that are right.")
-@click.option("--sequences", default="1", help="Sequences at a time.")
+@click.option("--sequences", type=numbers, default="1", help="Sequences at a time.")
 @click.option("--prompt", "length", default=32, help="Tokens of a prompt.")
 @click.option("-n", "count", default=128, help="Tokens of an answer.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=2)
 @device_option
 def main(
-    models: Sequence[str], drafts: str, right: str, sequences: str, length: int, count: int, repeats: int, device: str
+    models: Sequence[str],
+    drafts: list[int],
+    right: str,
+    sequences: list[int],
+    length: int,
+    count: int,
+    repeats: int,
+    device: str,
 ) -> None:
     """Prints a row for each model, number of sequences, length and acceptance of drafts."""
     adapter = adapter_of(device)
     columns = ["model", "sequences", "drafts", "right", "tok/s", "times", "step", "accepted of drafted"]
     click.echo(f"{adapter}\n\n| {' | '.join(columns)} |\n|---{'|--:' * (len(columns) - 1)}|")
     for name in models or TARGETS:
-        for each in numbers(sequences):
-            task = Task.of(int(each), length, count, repeats)
-            rows_of(adapter, name, task, [int(one) for one in numbers(drafts)], numbers(right))
+        for each in sequences:
+            prompts = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, (each, length)).tolist()
+            rows_of(adapter, name, Task(prompts, count, repeats), drafts, [*map(float, right.split(","))])
 
 
 if __name__ == "__main__":

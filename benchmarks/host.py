@@ -16,6 +16,7 @@ from typing import Any
 import click
 import numpy as np
 
+from rwkv_gpu.cli.options import numbers
 from rwkv_gpu.engine import sequence
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
@@ -145,21 +146,20 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: 
 @click.command()
 @click.argument("models", nargs=-1)
 @click.option("--device", default="auto")
-@click.option("--batches", default="1,16")
+@click.option("--batches", type=numbers, default="1,16")
 @click.option("--look-ahead", default=2)
 @click.option("--tokens", default=72, help="Number of tokens that each sequence generates.")
 @click.option("--rounds", default=3)
-def main(models: tuple[str, ...], device: str, batches: str, look_ahead: int, tokens: int, rounds: int) -> None:
-    counts = [int(n) for n in batches.split(",")]
+def main(models: tuple[str, ...], device: str, batches: list[int], look_ahead: int, tokens: int, rounds: int) -> None:
     adapter = adapter_of(device)
     clock = statistics.median(-(time.thread_time() - time.thread_time()) for _ in range(1000))
     print(f"{adapter}; to ask for the time twice takes {1e6 * clock:.2f} µs")
     for model in models or DEFAULT:
-        options = {"slots": max(counts), "chunk_size": max(counts), "context": 512, "look_ahead": look_ahead}
+        options = {"slots": max(batches), "chunk_size": max(batches), "context": 512, "look_ahead": look_ahead}
         with open_model(model) as file, Device(adapter) as gpu:
             runner = GpuRunner(gpu, file, load_model(file), **options)
             print(model)
-            for batch in counts:
+            for batch in batches:
                 report(runner, batch, tokens, look_ahead, rounds)
 
 

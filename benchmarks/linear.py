@@ -14,6 +14,7 @@ import time
 import click
 import numpy as np
 
+from rwkv_gpu.cli.options import numbers
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import Device
@@ -85,7 +86,7 @@ def seconds(plan: Plan, products: int, rows: int, busy: float) -> float:
 @click.option("--out", default=2560)
 @click.option("--width", default=2560)
 @click.option("--formats", default="F32,F16,Q8_0,Q6_K,Q4_K,Q4_0")
-@click.option("--rows", default="1,4,64")
+@click.option("--rows", type=numbers, default="1,4,64")
 @click.option("--mib", default=256, help="Total size of the matrices, larger than any cache.")
 @click.option("--busy", default=0.04, help="Seconds that each round takes.")
 @click.option("--apart", is_flag=True)
@@ -96,7 +97,7 @@ def main(
     out: int,
     width: int,
     formats: str,
-    rows: str,
+    rows: list[int],
     mib: int,
     busy: float,
     apart: bool,
@@ -109,7 +110,7 @@ def main(
         roof = measure_roofline(gpu)
         print(f"{adapter}; W is {out} x {width}; us, GB/s, GFLOP/s of each format")
         print(f"streams {roof.bytes_per_second / 1e9:.1f} GB/s, multiplies {roof.flops_per_second / 1e9:.0f} GFLOP/s")
-        for count in map(int, rows.split(",")):
+        for count in rows:
             print(f"\n{count} rows: {'kernel':48}", *(f"{name:>22}" for name in formats.split(",")), sep=" ")
             loaded = {}
             for name in formats.split(","):

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -215,7 +216,8 @@ def main(
             options = ["--cpu-moe"] * cpu_moe + ["--kv", variant.kv]
             if adapter := variant.adapter(path, rank, folder):
                 options += ["--lora", adapter]
-            peers.append(Peer(spec.called(spec.name + variant.suffix), path, threads, patience, options))
+            named = replace(spec, name=spec.name + variant.suffix)
+            peers.append(Peer(named, path, threads, patience, options))
             stack.callback(peers[-1].close)  # loads while we do
         ours = ["rwkv-gpu"] if len(units) == 1 else [f"rwkv-gpu, matrix units {each}" for each in units]
         sides: list[Ours | Peer] = []

@@ -85,22 +85,11 @@ class Spec:
         python, _, folder = rest.partition(":")
         return cls(f"llama.cpp {name}".strip(), python, folder)
 
-    def called(self, name: str) -> "Spec":
-        """Returns the same peer with another name."""
-        return dataclasses.replace(self, name=name)
-
 
 class Peer:
     """llama.cpp in another process, with the methods of `Ours`."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        model: str,
-        threads: int,
-        patience: float,
-        options: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, spec: Spec, model: str, threads: int, patience: float, options: Sequence[str] = ()) -> None:
         self.name = spec.name
         self._patience = patience
         environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})

@@ -82,14 +82,11 @@ class Dxc:
         lacking = [name for name, pattern in FXC_REFUSES.items() if fxc and pattern.search(hlsl)]
         if lacking:
             return f"FXC has no {', no '.join(lacking)}"
-        return self.compile(LITERAL.sub(r"\1, int(0))", hlsl), "cs_6_0" if fxc else "cs_6_5", "enable f16;" in text)
+        with self._lock:
+            return self.compile(LITERAL.sub(r"\1, int(0))", hlsl), "cs_6_0" if fxc else "cs_6_5", "enable f16;" in text)
 
     def compile(self, hlsl: str, profile: str, half: bool) -> str:
         """Returns DXC's error about the HLSL; empty if its validator accepts the DXIL."""
-        with self._lock:
-            return self._compiled(hlsl, profile, half)
-
-    def _compiled(self, hlsl: str, profile: str, half: bool) -> str:
         words = [*f"-E main -T {profile} -HV 2018 -no-warnings -Ges".split(), *["-enable-16bit-types"] * half]
         arguments = (ctypes.c_wchar_p * len(words))(*words)
         data = hlsl.encode()

@@ -23,6 +23,7 @@ from .variants import texts
 
 Check = Callable[[str, str], str]  # WGSL and a family -> what is wrong with it; nothing where nothing is
 LIMIT_S = 300
+MOST_SHOWN = 10  # failures of a family
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,6 @@ def prove(
     programs: Sequence[Path],
     selection: Selection = Selection(),
     mode: str = "",
-    show: int = 10,
 ) -> None:
     """Checks the selected shaders and prints the number that passes. Exits with 1 if one fails.
 
@@ -157,6 +157,6 @@ def prove(
             failures += len(bad)
             every = len(texts(folder, family))
             click.echo(f"{family}: {len(shaders) - len(bad)} of {len(shaders)} shaders pass, of {every}")
-            for name, words in list(bad.items())[:show]:
+            for name, words in list(bad.items())[:MOST_SHOWN]:
                 click.echo(f"  {name}\n    " + "\n    ".join(words.splitlines()[:8]))
     sys.exit(1 if failures else 0)

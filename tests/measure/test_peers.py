@@ -195,7 +195,7 @@ def test_each_variant_has_a_row_with_how_much_it_differs_from_the_first(tmp_path
     assert (without[4], adapted[4]) == ("kv q8", "kv q8, lora all")
     assert (without[6], adapted[6]) == ("1,000.0 ± 0.0", "500.0 ± 0.0 (-50.0%)")
     ours = float(adapted[5].split("±")[0].replace(",", ""))
-    assert float(adapted[7]) == pytest.approx(ours / 500, rel=0.01)
+    assert float(adapted[7]) == pytest.approx(ours / 500, rel=0.01, abs=0.006)  # two digits on a slow machine
 
 
 def test_random_factors_of_attention_adapt_no_other_matrix(tmp_path):

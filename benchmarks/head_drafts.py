@@ -1,4 +1,4 @@
-"""Measures what drafts gain: tokens per second by tokens of a draft and their acceptance, over no drafts.
+"""Measures the gain of drafts: tokens per second by draft length and acceptance, compared with no drafts.
 
     python -m benchmarks.head_drafts                                    # the models of TARGETS, one after the other
     python -m benchmarks.head_drafts qwen3.5-9b-mtp --drafts 1,2,3 --right 0.6,0.8,0.9 --sequences 1,4
@@ -6,9 +6,9 @@
     python -m benchmarks.head_drafts llama-8b-q4_k_m --drafts 3,7,15     # no head: its drafts cost nothing
 
 A model is a synthetic name or a file; `MODEL+HEAD` takes the head of another file. Weights are generated on reading, so
-nothing is downloaded or written. The head runs its steps, but tokens of the known answer replace its own: each is right
-with the given probability. Drafts have a fixed length. Each row also has the time of a verifying step with its drafts,
-relative to a step without; the gain is the tokens of a step, divided by it.
+nothing is downloaded or written. The head runs its steps, but tokens of the known answer replace its own: each is
+correct with the given probability. Drafts have a fixed length. Each row also has the time of a step that drafts and
+verifies, relative to a step without drafts. The gain is the number of tokens of a step, divided by this ratio.
 """
 
 import statistics
@@ -102,7 +102,7 @@ class KnownHead(HeadDrafts):
 
 @dataclass(frozen=True)
 class Task:
-    """Prompts of several sequences, and the length of their answers."""
+    """The prompts of several sequences, and the length of their answers."""
 
     prompts: list[list[int]]
     count: int
@@ -111,7 +111,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of all sequences; the time of one step, and the tokens of all in it."""
+    """The answers of all sequences, the time of one step, and the tokens of one step over all sequences."""
 
     answers: dict[tuple[int, ...], list[int]]
     step: float

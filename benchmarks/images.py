@@ -3,8 +3,8 @@
     python -m benchmarks.images qwen3-vl-8b gemma3-12b ministral3-8b --images 1,8
     python -m benchmarks.images gemma3-12b --folder FILES     # keeps the model, the projector and JPEG files for others
 
-Text weights are Q4_K_M, towers F16. Each pass has new images. A second pass has the same images after another text, so
-it encodes none and reads the whole prompt: the difference is the tower's time.
+Text weights are Q4_K_M, towers F16. Each measurement has new images. Its second pass has the same images after another
+text, so it encodes none and reads the whole prompt. The difference is the tower's time.
 """
 
 import io
@@ -31,7 +31,7 @@ from rwkv_gpu.measure.synthetic import BY_NAME, Noise, noise, write
 from rwkv_gpu.vision import encoder
 
 SETTINGS: dict[str, Any] = {"max_tokens": 1, "temperature": 0}
-DEEPSTACK = 8, 16, 24  # layers of Qwen3-VL's tower after which rows are made
+DEEPSTACK = 8, 16, 24  # layers of Qwen3-VL's tower whose outputs are used
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Seeing:
 
     @property
     def small(self) -> "Seeing":
-        """The same with narrow rows, to try the command."""
+        """The same model with narrow rows, to try the command."""
         sizes = {"layers": 4, "width": 256, "inner": 512, "heads": 2, "kv_heads": 1, "size": 128, "vocabulary": 1024}
         return replace(self, text=replace(self.text, **sizes), width=64, inner=128, heads=2)
 
@@ -149,7 +149,7 @@ def photo(rng: np.random.Generator, side: int) -> bytes:
 
 
 def lap(llm: rwkv_gpu.LLM, images: Sequence[bytes], word: str) -> tuple[float, float, int]:
-    """The seconds of preparing a prompt with these images, and from the images to the first token; and its tokens."""
+    """Returns the seconds to prepare a prompt with these images and to the first token, and the prompt's tokens."""
     prompt = ImagePrompt(f"{word} " + MARKER * len(images) + "What is this?", images)
     began = time.perf_counter()
     prepared = llm.prepare_completion(prompt, **SETTINGS)
@@ -159,7 +159,7 @@ def lap(llm: rwkv_gpu.LLM, images: Sequence[bytes], word: str) -> tuple[float, f
 
 
 def measure(llm: rwkv_gpu.LLM, count: int, side: int, repeats: int) -> tuple[list[float], int]:
-    """The milliseconds of all, of preparation, of the tower and of the prompt, as medians; and the prompt's tokens."""
+    """Returns median milliseconds: total, preparation, tower and prompt; and the prompt's number of tokens."""
     rng, laps, tokens = np.random.default_rng(count), [], 0
     for number in range(-1, repeats):  # the first pass compiles
         images = [photo(rng, side) for _ in range(count)]

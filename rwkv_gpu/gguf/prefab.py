@@ -1,4 +1,4 @@
-"""Prefab files of web-rwkv and Ai00: a model as they upload it, saved as CBOR. Weights may be coded in 8 or 4 bits.
+"""Prefab files of web-rwkv and Ai00: the tensors of a model as CBOR. Weights may be quantised to 8 or 4 bits.
 
 Tensors get the names that they have in web-rwkv's safetensors files (.st).
 """
@@ -16,9 +16,9 @@ from ..errors import BadFile, printable
 from .stored import Floats, Stored
 
 MOST_ITEMS, DEEPEST, LONGEST_TEXT = 1 << 20, 12, 64
-TYPES = {1: "U8", 2: "F16", 4: "F32"}  # by bytes of a number
+TYPES = {1: "U8", 2: "F16", 4: "F32"}  # by bytes per number
 BLOCKS = {"Int8": 128, "Fp4": 64, "Nf4": 64}  # numbers that share a range
-HALVED_EVERY = 6  # layers, in files of versions that do not say it
+HALVED_EVERY = 6  # layers; for versions whose files do not store it
 NAMES = {
     "layers": "blocks", "att_ln": "ln1", "att_layer_norm": "ln1", "ffn_ln": "ln2", "ffn_layer_norm": "ln2",
     "gn": "ln_x", "group_norm": "ln_x", "w_k": "key.weight", "w_v": "value.weight", "w_r": "receptance.weight",
@@ -29,14 +29,14 @@ ENDS = {"embed.ln": "blocks.0.ln0", "head.ln": "ln_out", "embed.weight": "emb.we
 
 @dataclass(frozen=True)
 class Coded(Stored):
-    """A matrix whose blocks are codes of one type: 8 bits within a range, or 4 bits that choose from a table."""
+    """A quantised matrix. The codes of a block have 8 bits within a range, or 4 bits that index a table."""
 
     codes: Stored
     ranges: Stored
     table: Stored | None
 
     def read(self) -> Floats:
-        """All numbers as float32, in its shape."""
+        """The dequantised matrix in float32."""
         raw = np.frombuffer(self.codes.bytes(), np.uint8)
         ranges = self.ranges.read().reshape(-1)
         if self.table is None:
@@ -67,7 +67,7 @@ def is_prefab(path: Path) -> bool:
 
 
 def stored_in_prefab(path: Path) -> tuple[dict[str, Stored], int]:
-    """All tensors, unread, and after how many layers outputs are halved. Raises BadFile if the file is not sound."""
+    """The tensors, not yet read, and the number of layers after which outputs are halved. Raises BadFile."""
     try:
         with open(path, "rb") as file:
             reader = _Cbor(path, file)
@@ -77,22 +77,22 @@ def stored_in_prefab(path: Path) -> tuple[dict[str, Stored], int]:
         tensors = dict(_named(_walk(top["tensor"]), top["info"]))
         every = top.get("rescale", HALVED_EVERY)
         if not isinstance(every, int) or every < 1:
-            raise ValueError("its rescale is no number of layers")
+            raise ValueError("its rescale is not a number of layers")
         return tensors, every
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         what = printable(str(error)[:100]) or type(error).__name__
-        raise BadFile(f"{path}: is no sound prefab file ({what}); save it again") from None
+        raise BadFile(f"{path}: is not a valid prefab file ({what}); save it again") from None
 
 
 def _named(found: Iterator[tuple[str, Stored]], info: Any) -> Iterator[tuple[str, Stored]]:
-    """Tensors with the names and shapes of a checkpoint."""
+    """The tensors, with the names and shapes that they have in a checkpoint."""
     heads, version = info["num_head"], info["version"]
     if not isinstance(heads, int) or heads < 1:
-        raise ValueError("its number of heads is none")
+        raise ValueError("its number of heads is not a positive integer")
     for path, tensor in found:
         name = ".".join(NAMES.get(part, part) for part in path.split("."))
         name = next((new + name[len(old) :] for old, new in ENDS.items() if name.startswith(old)), name)
-        if name.endswith(".time_mix"):  # of RWKV-6: five rows
+        if name.endswith(".time_mix"):  # RWKV-6: five rows
             for i, letter in enumerate("wkvrg"):
                 yield f"{name}_{letter}", tensor.rows(i, i + 1)
             continue
@@ -110,7 +110,7 @@ def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Stored]]:
     if isinstance(value, list):
         value = {str(i): one for i, one in enumerate(value)}
     if not isinstance(value, dict):
-        raise TypeError("a part of it is no tensor")
+        raise TypeError("a part of it is not a tensor")
     if value.keys() == {"shape", "data"}:
         yield path[1:], _tensor(value)
     elif value.keys() == {"Fp16"}:
@@ -124,7 +124,7 @@ def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Stored]]:
 
 
 def _tensor(value: Any) -> Stored:
-    """A tensor whose size is that of its bytes."""
+    """A tensor. Raises an error if its bytes do not fit its shape."""
     data, shape = value["data"], value["shape"]
     if not isinstance(data, Stored) or not isinstance(shape, list) or len(shape) != 4:
         raise TypeError("a tensor has no shape of four numbers, or no bytes")
@@ -133,7 +133,7 @@ def _tensor(value: Any) -> Stored:
     count = math.prod(shape)
     width, rest = divmod(data.count, count)
     if rest or width not in TYPES:
-        raise ValueError("a tensor has another size than its shape says")
+        raise ValueError("the size of a tensor does not match its shape")
     return Stored(data.path, data.offset, TYPES[width], tuple(_without_ones(shape[::-1])))
 
 
@@ -156,7 +156,7 @@ def _coded(block: int, parts: dict[str, Stored]) -> Coded:
 
 
 class _Cbor:
-    """Reads CBOR as serde writes it. A byte string becomes its place, so that weights stay in the file."""
+    """Reads CBOR as serde writes it. A byte string is returned as its place in the file, and not read."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file, self._items = path, file, 0
@@ -184,7 +184,7 @@ class _Cbor:
         if kind == 5:
             pairs = [(self.item(depth + 1), self.item(depth + 1)) for _ in range(number)]
             if not all(isinstance(key, str) for key, _ in pairs) or len(dict(pairs)) < number:
-                raise ValueError("a name is no text, or occurs twice")
+                raise ValueError("a name is not a text, or occurs twice")
             return dict(pairs)
         raise ValueError("a part of it is of an unknown kind")
 
@@ -199,6 +199,6 @@ class _Cbor:
     def _bytes(self, count: int) -> bytes:
         found = self._file.read(count) if count <= self.left else b""
         if len(found) != count:
-            raise ValueError("it is shorter than it says")
+            raise ValueError("it ends early")
         self.left -= count
         return found

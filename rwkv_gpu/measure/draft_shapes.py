@@ -1,4 +1,4 @@
-"""Shapes of draft heads that have a file of their own."""
+"""Shapes of draft heads that are stored in separate files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from .quants import Quant, Tensors, keyed, rows
 
 @dataclass(frozen=True)
 class Drafter:
-    """The sizes of an EAGLE-3 or DFlash head, which shares embedding and output matrix of its model."""
+    """The sizes of an EAGLE-3 or DFlash head, which uses the embedding and the output matrix of its model."""
 
     arch: str
     layers: int
     width: int
     inner: int
     heads: Heads
-    read: tuple[int, ...]  # layers of the model before which it reads rows
+    read: tuple[int, ...]  # layers of the model whose inputs it reads
     context: int = 131072
     block: int = 16  # tokens of a block of DFlash
-    mask: int = 3  # id of the token that stands for an unknown one
+    mask: int = 3  # id of the token in place of one to draft
 
     def tensors(self, quant: Quant) -> Tensors:
         """All tensors, in file order."""

@@ -1,7 +1,7 @@
 """DFlash: a draft head in a separate file that drafts a block of tokens in one pass over rows of the model's layers.
 
-g[p] = norm(W_fc [row p before layer a | row p before layer b | ...]): layers write keys and values of these rows
-x = embeddings of the last token, and of a mask for each token to draft; each row sees all g before them, and all of x
+g[p] = norm(W_fc [row p before layer a | row p before layer b | ...]): layers compute keys and values from it
+x = embeddings of the last token, and of a mask for each token to draft; each row attends to all earlier g, and to all x
 logits = W_out norm(layers(x)): the row of each mask predicts the token at its own position
 """
 
@@ -18,7 +18,7 @@ from .tensors import Tensors
 from .transformer import FeedForward, SelfAttention, feed_forward, self_attention, write_keys
 
 ARCH = "dflash"
-LARGEST_BLOCK, MOST_LAYERS = 64, 64  # tokens, and layers of the model that are read
+LARGEST_BLOCK, MOST_LAYERS = 64, 64  # tokens of a block, and layers of the model that are read
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu"}
 AFTER = "post_attention_norm", "post_ffw_norm"  # norms that some files have
 OTHERS = {
@@ -31,19 +31,19 @@ OTHERS = {
 class DFlash:
     """Layers over the rows of a block, which also see keys and values of the model's rows."""
 
-    weights: tuple[Weight, ...]  # all that the model does not have
+    weights: tuple[Weight, ...]  # those that the model does not have
     embedding: Weight  # [V, D]
     embedding_scale: float
     read: tuple[int, ...]  # the layers of the model before which it reads rows; their number is after the last
     joining: Weight  # [D, layers read · D of the model]
-    read_norm: Rms  # of what that gives
-    layers: tuple[tuple[SelfAttention, FeedForward, float], ...]  # the last scales what a layer gives
+    read_norm: Rms  # applied to the joined rows
+    layers: tuple[tuple[SelfAttention, FeedForward, float], ...]  # the number scales the layer's output
     index: int  # number of its block in the file
     norm: Rms  # before the output matrix
     output: Weight  # [known tokens, D]
-    known: Columns | None  # these tokens in the vocabulary of the model; None if it knows all
-    mask: int  # the token that stands for those to draft
-    most: int  # tokens of a draft
+    known: Columns | None  # ids of the known tokens in the model's vocabulary; None if all are known
+    mask: int  # the token in place of each token to draft
+    most: int  # maximum length of a draft
     rows = brings = None
     links = 1
 
@@ -53,7 +53,7 @@ class DFlash:
         return [attention.cache for attention, _, _ in self.layers]
 
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
-        """All layers of the model. The head stores its keys and values of these rows."""
+        """Runs all layers of the model, and stores the head's keys and values of these rows."""
         streams: list[Tensor] = streams_of(model)(g, x, ids)
         with g.layer(self.index):
             rows = streams[self.read[0]]
@@ -116,7 +116,7 @@ def _checked_mask(tensors: Tensors, mask: int, vocabulary: int) -> int:
 
 
 def _layers(source: DenseFile, blocks: str) -> list[tuple[SelfAttention, FeedForward, float]]:
-    """The layers. In a window layer, a row sees the window before it, and all that follows in its block."""
+    """The layers. In a window layer, a row attends to the window before it, and to all later rows of its block."""
     file, tensors, hyper = source.file, source.tensors, source.hyper
     tensors.check_heads(hyper.head_size, 8, 512)
     act = file.str(f"{ARCH}.hidden_activation", default="silu")

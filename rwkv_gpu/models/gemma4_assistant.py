@@ -3,8 +3,8 @@
 h = normed row of the model before token p; x = W_pre [embedding of token p | h]
 y = norm(layers(x)); logits = W_out y, of the token p + 1; W_post y takes the place of h for the token after that
 
-All tokens of a draft are at the position of the first, and see the positions before it. So a step places its row one
-position earlier, and turns its queries by angles that the step brings.
+All tokens of a draft have the position of the first, and attend to the positions before it. So a step places its row
+one position earlier, and rotates its queries by angles that are inputs of the step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ ARCH = "gemma4-assistant"
 
 @dataclass(frozen=True)
 class Turning:
-    """The rotation of queries at a position, as rows that a step brings."""
+    """The rotation of queries at a position. Its angles are inputs of a step."""
 
     name: str
     rope: Rope
-    frequencies: tuple[float, ...]  # of pairs
+    frequencies: tuple[float, ...]  # one for each pair
 
     def angles(self, positions: Sequence[int]) -> npt.NDArray[np.float32]:
         """Cosines and sines of all pairs. [T, 2 · pairs]"""
@@ -46,14 +46,14 @@ class AssistantLayer:
     attention: SharingAttention
     turning: Turning
     feed: FeedForward
-    scale: float  # of what the layer gives
+    scale: float  # of the layer's output
 
 
 @dataclass(frozen=True)
 class Assistant:
-    """Layers that predict the token after the next, and with their own rows the ones after that."""
+    """Layers that predict the token after the next from the model's row, and later tokens from their own rows."""
 
-    weights: tuple[Weight, ...]  # all that the model does not have
+    weights: tuple[Weight, ...]  # those that the model does not have
     joining: Weight  # [d, 2 · D of the model]
     layers: tuple[AssistantLayer, ...]
     index: int  # number of its block in the file
@@ -69,18 +69,18 @@ class Assistant:
     caches: Sequence[Cache] = ()
 
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
-        """All layers of the model. The head keeps the last rows after them."""
+        """Runs all layers of the model, and stores the last rows for the head."""
         x = model.layers(g, x, ids)
         with g.layer(self.index):
             g.keep_rows(normed(g, x, model.ends.last_norm), self.rows)
         return x
 
     def brings(self, positions: Sequence[int]) -> Mapping[str, npt.NDArray[np.float32]]:
-        """The rows that a drafting step brings, for tokens at these positions."""
+        """The inputs of a drafting step for tokens at these positions, by name."""
         return {one.name: one.angles(positions) for one in {layer.turning for layer in self.layers}}
 
     def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:  # noqa: ARG002  it has one
-        """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
+        """The logits of the next token of each sequence, [R, V]"""
         with g.layer(self.index):
             token = g.embed(self.embedding, ids, scale=self.embedding_scale)
             x = g.linear(g.concat(token, g.row_before(self.rows, 0)), self.joining)
@@ -149,7 +149,7 @@ def _layers(source: DenseFile, model: Gemma4) -> list[AssistantLayer]:
 
 
 def _turning(source: DenseFile, rope: Rope, *, near: bool) -> Turning:
-    """The rotation of queries, which is that of the keys they read."""
+    """The rotation of queries, which equals that of the keys in the cache."""
     divisors = np.ones(rope.dims // 2)
     if rope.factors is not None:
         divisors = source.file.values(source.file.tensors[rope.factors.name]).astype(np.float64)

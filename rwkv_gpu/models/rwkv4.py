@@ -1,4 +1,4 @@
-"""RWKV-4: each channel averages its values so far, by exponents that decay. Its channel mix is that of RWKV-6."""
+"""RWKV-4: each channel averages its values so far, with exponentially decaying weights. The channel mix is RWKV-6's."""
 
 from dataclasses import dataclass
 

@@ -20,17 +20,17 @@ from rwkv_gpu.llm.images import KINDS, MOST_BYTES, MOST_IMAGES, url_of
 from .errors import ApiError
 
 PATIENCE = 20.0  # seconds for all images of a request
-MOST_HEAD = 1 << 16  # bytes before the body of an answer
+MOST_HEAD = 1 << 16  # bytes of an answer before its body
 MOST_REDIRECTS = 5
-MOST_URL = 1 << 13  # characters
-MOST_ADDRESSES = 4  # of a host that are tried
-FETCHES = 16  # at a time, of all requests
+MOST_URL = 1 << 13  # characters of a URL
+MOST_ADDRESSES = 4  # addresses of a host that are tried
+FETCHES = 16  # concurrent fetches of all requests
 PIECE = 1 << 16  # bytes read at a time
 MOVED = 301, 302, 303, 307, 308
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32")
-PLAIN = "!$%&'()*+,-./:;=?@_~"  # characters of a path and query that stay as they are
+PLAIN = "!$%&'()*+,-./:;=?@_~"  # characters of a path and query that are not escaped
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # addresses of a host
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # returns the addresses of a host and port
 Connect = Callable[[str, int, str | None], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
@@ -51,7 +51,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def is_public(address: str) -> bool:
-    """True for an address of the public internet; false also if it wraps an IPv4 address for a gateway."""
+    """True for an address of the public internet. False for IPv6 addresses that gateways translate to IPv4."""
     ip = ipaddress.ip_address(address)
     if isinstance(ip, ipaddress.IPv6Address):
         if ip.ipv4_mapped is not None:
@@ -82,12 +82,12 @@ class Target:
 
 @dataclass
 class Budget:
-    """The bytes that the images of a request may still have."""
+    """The number of bytes that a request may still fetch."""
 
     left: int = MOST_BYTES
 
     def spend(self, count: int) -> None:
-        """Takes bytes from it."""
+        """Subtracts bytes; raises ValueError if too few are left."""
         self.left -= count
         if self.left < 0:
             raise ValueError(f"the images of a request may have {MOST_BYTES >> 20} MiB")
@@ -121,7 +121,7 @@ class Answer:
         self.complete = True
 
     async def read(self, reader: asyncio.StreamReader) -> int:
-        """Reads the answer to its end, or to its headers if it has no image. Returns its status."""
+        """Reads the answer to its end, or only its headers if the status is not 200. Returns the status."""
         parser, head = httptools.HttpResponseParser(self), MOST_HEAD
         while not self.complete and (data := await reader.read(PIECE)):
             self.budget.spend(len(data))
@@ -150,7 +150,7 @@ class MediaUrls:
         self._running = asyncio.Semaphore(FETCHES)
 
     async def fetched(self, messages: Any) -> Any:
-        """The messages with the bytes of images in place of their URLs."""
+        """Returns the messages with the bytes of images in place of their URLs."""
         found = dict(_urls(messages))
         if not found:
             return messages
@@ -188,7 +188,7 @@ class MediaUrls:
         raise _refused(where, f"there are more than {MOST_REDIRECTS} redirects")
 
     def _target(self, url: str, base: str, where: str) -> "Target":
-        """The parts of a URL, which may be relative to another, if its host is allowed."""
+        """Parses a URL, which may be relative to another, and checks that its host is allowed."""
         try:
             url = urljoin(base, url)
             parts = urlsplit(url)
@@ -232,13 +232,13 @@ def _parts(message: Any) -> list[Any]:
 
 
 def _url(part: Any) -> str | None:
-    """The URL of an image that is elsewhere."""
+    """The http or https URL of a content part; None if it has none."""
     url = url_of(part) if isinstance(part, Mapping) and part.get("type") in KINDS else None
     return url if isinstance(url, str) and url.lower().startswith(("http:", "https:")) else None
 
 
 def _urls(messages: Any) -> Iterator[tuple[str, str]]:
-    """The URLs to fetch, and where each is."""
+    """The URLs to fetch, each with its place in the messages."""
     for i, message in enumerate(messages if isinstance(messages, list) else ()):
         for n, part in enumerate(_parts(message)):
             if (url := _url(part)) is not None:

@@ -21,7 +21,7 @@ from .routes import Route, post
 from .service import Running, Service
 
 FORMS = "json", "text", "verbose_json"
-TEXTS = "file", "model", "prompt", "language", "response_format"  # fields that are no JSON
+TEXTS = "file", "model", "prompt", "language", "response_format"  # fields whose text is not JSON
 
 
 def routes(service: Service) -> list[Route]:
@@ -63,7 +63,7 @@ async def transcriptions(service: Service, call: Call) -> Response:
 
 
 def _value(name: str, value: Any) -> Any:
-    """The value of a field, which a form has as a text."""
+    """The value of a field; in a form, it is JSON as a text."""
     if name in TEXTS:
         return value
     try:

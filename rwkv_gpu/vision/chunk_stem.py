@@ -1,6 +1,6 @@
-"""The beginning of Qwen3's towers for sounds, in numpy: convolutions over chunks of a spectrogram.
+"""The first layers of Qwen3's audio towers, in numpy: three convolutions over chunks of a spectrogram.
 
-Each of the three halves both axes. It runs where sounds are prepared, never on the thread of an engine.
+Each convolution halves both axes. They run on the thread that prepares the sound, never on an engine's.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def halved(size: int) -> int:
     return -(-size // 8)
 
 
-ROWS = halved(CHUNK)  # of a chunk
+ROWS = halved(CHUNK)  # rows of a chunk
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ChunkStem:
             return {name: file.values(file.tensors[name]).astype(np.float32) for name in names}
 
     def tiles(self, samples: Floats) -> list[Floats]:
-        """The rows that the tower reads, up to eight seconds at once. [n, D] each"""
+        """The tower's input rows, in parts of up to eight seconds. [n, D] each"""
         mel = whole_log_mel(samples, self.mels)
         frames = mel.shape[1]
         found = []
@@ -65,7 +65,7 @@ class ChunkStem:
 
 
 def _convolved(x: Floats, kernel: Floats, bias: Floats) -> Floats:
-    """gelu(kernel * x + bias), at every second place of both axes. x [n, C, H, W], kernel [D, C, 3, 3]"""
+    """gelu(kernel * x + bias), with stride 2 on both axes. x [n, C, H, W], kernel [D, C, 3, 3]"""
     near = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     places = near[:, :, ::2, ::2].transpose(0, 2, 3, 1, 4, 5)  # [n, H / 2, W / 2, C, 3, 3]
     y = places.reshape(-1, kernel[0].size) @ kernel.reshape(len(kernel), -1).T + bias.reshape(-1)
@@ -74,7 +74,7 @@ def _convolved(x: Floats, kernel: Floats, bias: Floats) -> Floats:
 
 
 def take_stem(tensors: Tensors, file: GGUFFile, mels: int, width: int) -> ChunkStem:
-    """Checks the tensors of the convolutions, which no engine loads."""
+    """Checks the tensors of the convolutions, which are not loaded onto a device."""
     channels = 1
     for name in KERNELS:
         made = tensors.dimension(f"{name}.weight", 0, 4)

@@ -1,4 +1,4 @@
-"""Sounds for a language model: types of projectors for them, the sounds that they read, and the encoder."""
+"""Audio input of a language model: types of audio projectors, prepared sounds, and their encoder."""
 
 import hashlib
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from .tower_file import identity_of
 from .towers import POSITIONS, Projector
 
 TABLE = "a.position_embd.weight"
-EPS = 1e-6  # of the norms of a gated projector
+EPS = 1e-6  # epsilon of the norms of a gated projector
 
 
 def _one_matrix(source: SoundFile) -> Projector:
@@ -49,7 +49,7 @@ def _gated(source: SoundFile) -> Projector:
 QWEN = SoundFamily(_one_matrix, begin="<|audio_bos|>", end="<|audio_eos|>", erf=True, pool=2)
 SOUND_FAMILIES = {
     "qwen2a": QWEN,
-    "qwen2.5o": QWEN,  # the name of both parts of Qwen2.5-Omni
+    "qwen2.5o": QWEN,  # Qwen2.5-Omni's type for both its vision and its audio part
     "ultravox": SoundFamily(_gated, erf=True, stacks=True),
     "voxtral": SoundFamily(_mlp, begin="[BEGIN_AUDIO]", erf=True, pool=2, stacks=True),
     "qwen3a": SoundFamily(_mlp, begin="<|audio_start|>", end="<|audio_end|>", erf=True, chunked=True),
@@ -59,28 +59,28 @@ SOUND_FAMILIES = {
 
 @dataclass(frozen=True, eq=False)
 class Hearing:
-    """The part of a projector file that is for sounds: the tower, and the texts around a sound."""
+    """The audio part of a projector file: the tower, and the texts around a sound."""
 
     path: Path
     type: str
     family: SoundFamily
     tower: SoundTower
-    stem: ChunkStem | npt.NDArray[np.float32]  # of chunked families; of others learned positions, [ROWS, D]
+    stem: ChunkStem | npt.NDArray[np.float32]  # a stem for chunked families, else learned positions [ROWS, D]
     identity: bytes  # digest of the metadata and the beginning of each tensor
 
     @property
     def width(self) -> int:
-        """The width of the rows that it makes: that of the language model."""
+        """The width of its output rows, which is that of the language model."""
         return self.tower.projector.width
 
     @property
     def rows_of_30_seconds(self) -> int:
-        """Rows of the language model for a sound of 30 seconds."""
+        """The number of rows that the language model reads for a sound of 30 seconds."""
         return len(self.tower.outputs(30 * CHUNK_ROWS if isinstance(self.stem, ChunkStem) else ROWS))
 
 
 def hearing_of(file: GGUFFile) -> Hearing:
-    """The part of an open projector file that is for sounds."""
+    """The audio part of an open projector file."""
     kind = file.str("clip.projector_type", default="") or file.str("clip.audio.projector_type", default="")
     if kind not in SOUND_FAMILIES:
         known = ", ".join(sorted(SOUND_FAMILIES))
@@ -105,7 +105,7 @@ def _table(source: SoundFile) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class Sound(Image):
-    """A sound in parts of some seconds, which the tower reads one by one. To the engine it is an image."""
+    """A prepared sound: parts of some seconds, which the tower reads one by one. The engine treats it as an image."""
 
     around: tuple[str, str] = "", ""
 
@@ -115,7 +115,7 @@ class Sound(Image):
 
 
 def hear(hearing: Hearing, recording: Recording) -> Sound:
-    """Computes what the tower reads of a recording: slow, on the caller's thread."""
+    """Computes the tower's input from a recording. This is slow and runs on the caller's thread."""
     tower, stem = hearing.tower, hearing.stem
     if isinstance(stem, ChunkStem):
         tiles = stem.tiles(recording.samples)
@@ -130,7 +130,7 @@ def hear(hearing: Hearing, recording: Recording) -> Sound:
 
 
 class SoundEncoder(TowerEncoder):
-    """The tower for sounds of a projector file on a device."""
+    """The audio tower of a projector file on a device."""
 
     def __init__(self, hearing: Hearing, device: Device | None) -> None:
         super().__init__(hearing.path, device)

@@ -6,18 +6,18 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
-RATE = 16000  # samples of a second
-WINDOW, HOP = 400, 160  # samples of a frame, and between two
+RATE = 16000  # samples per second
+WINDOW, HOP = 400, 160  # samples of a frame, and from one frame to the next
 HALF = WINDOW // 2
 CHUNK = 3000  # frames that a tower reads at once: 30 seconds
-AT_ONCE = 1 << 12  # frames that are transformed together
-FLOOR = 2.0**-24  # of a power
-RANGE = 8.0  # powers of ten below the loudest
+AT_ONCE = 1 << 12  # frames that are transformed at once
+FLOOR = 2.0**-24  # least power
+RANGE = 8.0  # powers of ten from the loudest value to the least
 
 
 @cache
 def filters(mels: int) -> Floats:
-    """Triangles on the scale of Slaney, each with an area of 1. [mels, WINDOW / 2 + 1]"""
+    """Mel filters: triangles on Slaney's scale, each with an area of 1. [mels, WINDOW / 2 + 1]"""
     step = np.log(6.4) / 27
     linear = np.linspace(0, 15 + np.log(RATE / 2 / 1000) / step, mels + 2)
     hertz = np.where(linear < 15, linear * 200 / 3, 1000 * np.exp((linear - 15) * step))
@@ -29,23 +29,23 @@ def filters(mels: int) -> Floats:
 
 
 def log_mel(samples: Floats, mels: int) -> list[Floats]:
-    """The spectrogram in chunks of 30 seconds, filled with silence. [mels, CHUNK] each"""
+    """The spectrogram in chunks of 30 seconds, padded with silence. [mels, CHUNK] each"""
     samples = np.pad(samples, (0, max(0, HALF + 1 - len(samples))))
-    chunks = len(samples) // HOP // CHUNK + 1  # silence of 30 seconds follows the sound, and the rest is left out
+    chunks = len(samples) // HOP // CHUNK + 1  # 30 seconds of silence are added; an incomplete last chunk is dropped
     silence = np.zeros(max(0, chunks * CHUNK * HOP + HALF - len(samples)), np.float32)
     found = _log_mel(np.concatenate([samples[HALF:0:-1], samples, silence]), mels, chunks * CHUNK)
     return [found[:, first : first + CHUNK] for first in range(0, chunks * CHUNK, CHUNK)]
 
 
 def whole_log_mel(samples: Floats, mels: int) -> Floats:
-    """The spectrogram as long as the sound, which is mirrored at both ends. [mels, frames]"""
+    """The spectrogram of a sound that is padded by reflection, without silence. [mels, frames]"""
     begun = np.pad(samples, (0, max(0, HALF + 1 - len(samples))))[HALF:0:-1]
     ended = np.pad(samples, (max(0, HALF + 1 - len(samples)), 0))[-2 : -HALF - 2 : -1]
     return _log_mel(np.concatenate([begun, samples, ended]), mels, len(samples) // HOP + 1)
 
 
 def _log_mel(padded: Floats, mels: int, count: int) -> Floats:
-    """The spectrogram of padded samples, within a range below the loudest. [mels, count]"""
+    """The spectrogram of padded samples; no value is more than `RANGE` below the loudest. [mels, count]"""
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:count]
     hann = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)).astype(np.float32)
     found = np.empty((mels, count), np.float32)
@@ -60,7 +60,7 @@ def _log_mel(padded: Floats, mels: int, count: int) -> Floats:
 
 
 def as_rows(mel: Floats) -> tuple[Floats, Floats]:
-    """For each even frame, and for each odd one: the frame between its neighbours. [CHUNK / 2, mels · 3] each"""
+    """The even frames and the odd ones, each joined with both of its neighbours. [CHUNK / 2, mels · 3] each"""
     near = np.lib.stride_tricks.sliding_window_view(np.pad(mel, ((0, 0), (1, 1))), 3, axis=1)  # [mels, CHUNK, 3]
     rows = near.transpose(1, 0, 2).reshape(mel.shape[1], -1)
     return np.ascontiguousarray(rows[::2]), np.ascontiguousarray(rows[1::2])

@@ -1,6 +1,6 @@
-"""Sounds as samples: decoding within limits, and resampling as in llama.cpp. Uses soundfile.
+"""Decodes audio files within limits, by soundfile, and resamples them as llama.cpp does.
 
-All of this is slow, so it runs on the caller's thread, never on that of an engine.
+Both are slow, so they run on the caller's thread, never on an engine's.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, or
 MOST_SECONDS = 2400
 MOST_CHANNELS = 32
 RATES = 4000, 384_000
-LOUDEST = 1000.0  # a sample; a full scale is 1
+LOUDEST = 1000.0  # magnitude of a sample; full scale is 1
 FORMATS = "WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU"
 HELP = "take a WAV, FLAC, MP3 or OGG file"
-# How files of sounds begin.
+# The first bytes of audio files.
 SOUND = re.compile(rb"(?:RIFF|RF64)....WAVE|riff|fLaC|OggS|ID3|\xff[\xe2-\xff]|FORM....AIF|\.snd", re.DOTALL)
 BLOCK = 1 << 17  # frames that are decoded at once
-TAPS = 1024  # of a filter
+TAPS = 1024  # length of the filter
 ORDER = 4
 
 
@@ -45,16 +45,16 @@ class Recording:
 
     samples: Floats
     digest: bytes
-    file: bytes | None = None  # from which it was decoded
+    file: bytes | None = None  # the encoded file, if there was one
 
     @property
     def size(self) -> Size:
-        """Samples, in one row: saved chats count them as pixels."""
+        """The number of samples as the size of an image of one row, because saved chats count pixels."""
         return Size(len(self.samples), 1)
 
     @property
     def seconds(self) -> float:
-        """The length of the sound."""
+        """The length of the sound in seconds."""
         return len(self.samples) / RATE
 
 
@@ -78,7 +78,7 @@ def recording_of(source: Source, where: str = "the audio") -> Recording:
 
 
 def medium_of(source: Any, where: str = "the file") -> Picture | Recording:
-    """Decodes an image or a sound. Bytes and files are a sound if they begin like one."""
+    """Decodes an image or a sound. Bytes and files are a sound if they begin as audio files do."""
     if isinstance(source, str | os.PathLike):
         source, where = read_file(Path(source), f"{PICTURES}, or {HELP}"), str(source)
     is_sound = isinstance(source, bytes | bytearray | memoryview) and SOUND.match(source)
@@ -86,7 +86,7 @@ def medium_of(source: Any, where: str = "the file") -> Picture | Recording:
 
 
 def encoded(medium: Picture | Recording) -> bytes:
-    """An image or a sound as a file: the one that it was decoded from, or a PNG or a WAV file of floats."""
+    """The bytes of a file for an image or a sound: its original file, or else a PNG or a WAV file of floats."""
     if isinstance(medium, Picture):
         return encoded_picture(medium)
     if medium.file is not None:
@@ -99,7 +99,7 @@ def encoded(medium: Picture | Recording) -> bytes:
 def _recording(samples: Floats, where: str, file: bytes | None = None) -> Recording:
     _check_length(len(samples) / RATE, where)
     if not np.isfinite(samples).all():
-        raise BadInput(f"{where} has samples that are no finite numbers; record or convert it again")
+        raise BadInput(f"{where} has samples that are not finite numbers; record or convert it again")
     loudest = float(np.abs(samples).max(initial=0))
     if not loudest:
         raise BadInput(f"{where} is silent: all of its samples are 0; check the recording")
@@ -119,13 +119,13 @@ def _check_length(seconds: float, where: str) -> None:
 def _soundfile() -> Any:
     try:
         import soundfile
-    except (ImportError, OSError):  # OSError: without its library
+    except (ImportError, OSError):  # OSError: the C library is missing
         raise MissingExtra("audio needs soundfile; install it with: pip install 'rwkv-gpu[media]'") from None
     return soundfile
 
 
 def _decoded(data: bytes, where: str) -> Floats:
-    """The samples of an encoded sound, whose length is checked before and while it is decoded."""
+    """The samples of an encoded sound. Its length is checked before and during decoding."""
     soundfile = _soundfile()
     if len(data) > MOST_BYTES:
         raise BadInput(f"{where} has more than {MOST_BYTES >> 20} MiB; make it smaller")
@@ -141,7 +141,7 @@ def _decoded(data: bytes, where: str) -> Floats:
         raise
     except Exception as error:  # noqa: BLE001  decoders of broken files raise anything; the reason is in the sentence
         reason = str(getattr(error, "error_string", error)).rstrip(". ") or type(error).__name__
-        raise BadInput(f"{where} is no audio that can be read ({reason}); {HELP}") from None
+        raise BadInput(f"{where} cannot be read as audio ({reason}); {HELP}") from None
 
 
 def _blocks(file: Any, where: str) -> Iterator[Floats]:
@@ -157,7 +157,7 @@ def _blocks(file: Any, where: str) -> Iterator[Floats]:
 
 
 def resampled(blocks: Iterator[Floats], rate: int) -> Floats:
-    """Samples at 16 kHz: the slower rate bounds the filter, and values between samples are interpolated linearly."""
+    """Samples at 16 kHz. A filter removes frequencies above half of the lower rate; interpolation is linear."""
     if rate == RATE:
         return np.concatenate([np.zeros(0, np.float32), *blocks])
     if rate > RATE:
@@ -166,10 +166,10 @@ def resampled(blocks: Iterator[Floats], rate: int) -> Floats:
 
 
 def _interpolated(blocks: Iterator[Floats], rate: int) -> Iterator[Floats]:
-    """Sample n is at n · rate / RATE of the input, whose sample 0 is one of silence."""
+    """Sample n of the result is at n · rate / RATE of the input, which begins with one sample of silence."""
     last, first, number = np.zeros(1, np.float32), 0, 0
     for block in blocks:
-        padded = np.concatenate([last, block])  # its first sample is number `first`
+        padded = np.concatenate([last, block])  # begins with sample `first`
         end = -(-(first + len(block)) * RATE // rate)
         at, part = np.divmod(np.arange(number, end, dtype=np.int64) * rate, RATE)
         at -= first
@@ -178,7 +178,7 @@ def _interpolated(blocks: Iterator[Floats], rate: int) -> Iterator[Floats]:
 
 
 def _filtered(blocks: Iterator[Floats], low: int, rate: int) -> Iterator[Floats]:
-    """The blocks at some rate without frequencies above half of the low rate."""
+    """The blocks without frequencies above half of the rate `low`."""
     response = _response(low, rate)
     before = np.zeros(TAPS - 1, np.float32)
     for block in blocks:
@@ -191,7 +191,7 @@ def _filtered(blocks: Iterator[Floats], low: int, rate: int) -> Iterator[Floats]
 
 @cache
 def _response(low: int, rate: int) -> npt.NDArray[np.float64]:
-    """The impulse response of a Butterworth filter, in sections of two poles."""
+    """The impulse response of a Butterworth low-pass filter, computed in sections of two poles."""
     values = [1.0] + [0.0] * (TAPS - 1)
     turn = math.pi * low / rate
     for section in range(ORDER // 2):

@@ -1,4 +1,4 @@
-"""What a projector file is for: images, sounds, or both; and the towers that it has."""
+"""The contents of a projector file: towers for images, sounds, or both."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from .projector import ARCHITECTURE, Vision, vision_of
 
 @dataclass(frozen=True, eq=False)
 class Senses:
-    """The contents of a projector file: one part at least."""
+    """The contents of a projector file: a part for images, one for sounds, or both."""
 
     path: Path
     vision: Vision | None = None
@@ -22,7 +22,7 @@ class Senses:
 
     @property
     def parts(self) -> tuple[Vision | Hearing, ...]:
-        """The parts that it has."""
+        """The parts that are present."""
         return tuple(part for part in (self.vision, self.hearing) if part is not None)
 
     @property
@@ -32,7 +32,7 @@ class Senses:
 
     @property
     def type(self) -> str:
-        """The type of the projector, or of both."""
+        """The types of its projectors, separated by a comma."""
         return ", ".join(dict.fromkeys(part.type for part in self.parts))
 
     @property
@@ -47,18 +47,18 @@ class Senses:
 
     @property
     def least_rows(self) -> int:
-        """The smallest number of rows per step: those of an image, if each of them attends to the whole image."""
+        """The smallest chunk size: the rows of an image if each of them attends to the whole image, else 0."""
         return 0 if self.vision is None else self.vision.least_rows
 
     def encoders(self, device: Device | None) -> tuple[Encoder | None, SoundEncoder | None]:
-        """The encoders of its parts on a device; None is numpy."""
+        """The encoders for images and for sounds on a device; without a device, in numpy."""
         return (
             None if self.vision is None else Encoder(self.vision, device),
             None if self.hearing is None else SoundEncoder(self.hearing, device),
         )
 
     def tower_bytes(self, device: Device | None) -> int:
-        """Bytes that its loaded towers take on a device, or in numpy."""
+        """Memory in bytes of the loaded towers on a device; without a device, in numpy."""
         encoders: list[TowerEncoder] = [one for one in self.encoders(device) if one is not None]
         return sum(map(tower_bytes, encoders))
 

@@ -1,6 +1,6 @@
-"""Towers for sounds as in Whisper: two convolutions over a spectrogram, a transformer, and a projector.
+"""Audio towers as in Whisper: two convolutions over a spectrogram, a transformer, and a projector.
 
-Two frames become one row. A step brings each frame with its neighbours, and learned positions.
+Two frames become one row. The inputs of a step are each frame with its neighbours, and learned positions.
 """
 
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from .mel import CHUNK
 from .tower_file import SOUNDS, TowerFile
 from .towers import EMBEDDED, POSITIONS, Layer, Mlp, Projector, layer_rows
 
-EVEN, ODD = "mel.even", "mel.odd"  # rows of a step: frames with their neighbours
-ROWS = CHUNK // 2  # of the transformer
+EVEN, ODD = "mel.even", "mel.odd"  # names of inputs: frames with their neighbours
+ROWS = CHUNK // 2  # rows of the transformer for 30 seconds
 FIRST, SECOND = "a.conv1d.1", "a.conv1d.2"
 
 
@@ -25,14 +25,14 @@ class SoundTower:
     """A tower with its projector. Usable as a model whose rows are pairs of frames."""
 
     weights: tuple[Weight, ...]
-    convolutions: tuple[Weight, ...]  # [D, mels · 3], and [D, 3 · D] by frame; none: a step brings the rows after them
+    convolutions: tuple[Weight, ...]  # [D, mels · 3], and [D, 3 · D] by frame; if empty, the input is what follows them
     biases: tuple[Weight, ...]
     layers: tuple[Layer, ...]
     last_norm: AnyNorm | None
     projector: Projector
     mels: int
-    pool: int  # rows whose mean is taken: 1 or 2
-    stack: int  # of these that are joined
+    pool: int  # number of rows that are averaged into one: 1 or 2
+    stack: int  # number of averaged rows that are joined into one
     context: int = ROWS
     states: list[State] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class SoundTower:
         return [self.layers[0].attention.cache]
 
     def outputs(self, rows: int = ROWS) -> range:
-        """The first row that each row of the language model is made of. A last one that is incomplete is left out."""
+        """The rows where the language model's rows begin, after averaging. An incomplete last one is left out."""
         each = self.pool * self.stack
         return range(self.pool - 1, rows // each * each, each)
 
@@ -62,7 +62,7 @@ class SoundTower:
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 x = layer_rows(g, layer, x)
-        if self.pool == 2:  # each odd row becomes the mean with the one before it
+        if self.pool == 2:  # each odd row becomes the mean of itself and the row before
             x = g.scale(g.add(x, g.shift(x, self.states[1])), 0.5)
         x = normed(g, x, self.last_norm)
         if self.stack == 1:
@@ -74,7 +74,7 @@ class SoundTower:
         return {EMBEDDED: self.projector.project(g, x)}
 
     def _convolved(self, g: Ops[Tensor]) -> Tensor:
-        """The rows that the transformer reads, [T, D]"""
+        """The rows after both convolutions, with positions: the transformer's input, [T, D]"""
         even, odd = (
             g.gelu_erf(g.linear(g.given(name), self.convolutions[0], bias=self.biases[0])) for name in (EVEN, ODD)
         )
@@ -132,15 +132,15 @@ class GatedProjector(Projector):
 
 @dataclass(frozen=True)
 class SoundFamily(Family):
-    """The properties in which types of projectors for sounds differ."""
+    """The properties of a type of audio projector."""
 
-    pool: int = 1  # rows of the transformer whose mean is taken
-    stacks: bool = False  # whether the file says how many of these become one row
-    chunked: bool = False  # whether a `ChunkStem` computes what the transformer reads
+    pool: int = 1  # rows of the transformer that are averaged into one
+    stacks: bool = False  # whether the file gives the number of averaged rows to join
+    chunked: bool = False  # whether a `ChunkStem` computes the transformer's input
 
 
 class SoundFile(TowerFile):
-    """A projector file whose tower for sounds is being read."""
+    """A projector file whose audio tower is being read."""
 
     section, at = "clip.audio", "a"
 

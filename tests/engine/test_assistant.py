@@ -22,8 +22,8 @@ from tests.golden.assistant import ASSISTANTS, write_assistant
 from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
 
-ENDS = 1, 2, 23, 60  # lengths of prompts in the records
-TABLE = 1e-3  # llama.cpp's GELU is a table of float16
+ENDS = 1, 2, 23, 60  # recorded lengths of prompts
+TABLE = 1e-3  # tolerance: llama.cpp's GELU is a table of float16
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def loaded(folder: Path | None, name: str, adapter=None, **how) -> Runner:
 
 
 def drafted(runner: Runner, position: int, token: int, number: int) -> np.ndarray:
-    """Returns the head's logits after a token. All tokens of a draft are at the position of the first. [V]"""
+    """Returns the head's logits after a token. All tokens of a draft have the position of the first. [V]"""
     row = np.zeros(1, DRAW)
     row["flags"], row["slot"] = Flag.GREEDY, runner.draft_place(1, number)
     batch = runner.prepare(Batch.of([(1, position, [token])]))
@@ -53,7 +53,7 @@ def drafted(runner: Runner, position: int, token: int, number: int) -> np.ndarra
     ("name", "where"),
     slow_unless(lambda name, where: where == "cpu" or name == "gemma4", itertools.product(ASSISTANTS, ("cpu", "gpu"))),
 )
-def test_an_assistant_says_what_llama_cpp_says(files, name, where, request, rounding):
+def test_logits_of_drafts_equal_those_of_llama_cpp(files, name, where, request, rounding):
     record, at = np.load(OWN / f"assistant-{name}.npz"), 0
     tokens = record["tokens"].tolist()
     runner = loaded(files, name, request.getfixturevalue("adapter") if where == "gpu" else None)
@@ -72,7 +72,7 @@ def test_an_assistant_says_what_llama_cpp_says(files, name, where, request, roun
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_drafts_change_no_answer(files, name):
-    """The answers are greedy, sampled, penalised or constrained; drafts come from the head, or are mostly right."""
+    """The answers are greedy, sampled, penalised or constrained; drafts come from the head or are mostly correct."""
     vocabulary = loaded(None, name).vocabulary
     expected, _ = answers(loaded(None, name), asked(vocabulary))
     for mistakes in (None, 0.3):

@@ -22,8 +22,8 @@ from tests.golden.dflash import BLOCK, FLASHES, MASK, write_dflash
 from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
 
-ENDS = 1, 2, 8, 23  # lengths of prompts in the records
-TABLE = 3e-3  # llama.cpp's GELU is a table of float16
+ENDS = 1, 2, 8, 23  # recorded lengths of prompts
+TABLE = 3e-3  # tolerance: llama.cpp's GELU is a table of float16
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def loaded(folder: Path | None, name: str, adapter=None, **how) -> Runner:
 
 
 def block(runner: Runner, start: int, token: int) -> np.ndarray:
-    """Returns the head's logits of the block after a token at a position. The likeliest tokens are drafted. [k, V]"""
+    """Returns the head's logits for a block that begins with a token at a position. [k, V]"""
     rows = np.zeros(BLOCK - 1, DRAW)
     rows["flags"], rows["slot"] = Flag.GREEDY, [runner.draft_place(1, number) for number in range(BLOCK - 1)]
     batch = runner.prepare(Batch.of([(1, start, [token] + [MASK] * (BLOCK - 1))], wanted=[BLOCK - 1]))
@@ -55,7 +55,7 @@ def block(runner: Runner, start: int, token: int) -> np.ndarray:
     ("name", "where"),
     slow_unless(lambda name, where: where == "cpu" or name == "llama", itertools.product(FLASHES, ("cpu", "gpu"))),
 )
-def test_a_block_says_what_llama_cpp_says(files, name, where, request, rounding):
+def test_logits_of_a_block_equal_those_of_llama_cpp(files, name, where, request, rounding):
     record = np.load(OWN / f"dflash-{name}.npz")
     tokens, at = record["tokens"].tolist(), 0
     runner = loaded(files, name, request.getfixturevalue("adapter") if where == "gpu" else None)
@@ -74,7 +74,7 @@ def test_a_block_says_what_llama_cpp_says(files, name, where, request, rounding)
 
 @pytest.mark.parametrize("name", FLASHES)
 def test_drafts_change_no_answer(files, name):
-    """The answers are greedy, sampled, penalised or constrained; drafts come from the head, or are mostly right."""
+    """The answers are greedy, sampled, penalised or constrained; drafts come from the head or are mostly correct."""
     vocabulary = loaded(None, name).vocabulary
     expected, _ = answers(loaded(None, name), asked(vocabulary))
     for mistakes in (None, 0.3):

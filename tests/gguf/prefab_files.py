@@ -1,4 +1,4 @@
-"""Writes prefab files as web-rwkv's example `serde` does: the struct of a model, in CBOR, as serde writes it."""
+"""Writes prefab files as web-rwkv's example `serde` does: the struct of a model in CBOR."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def cbor(value: Any) -> bytes:
-    """Returns an item: a whole number, a text, bytes, a list or a map."""
+    """Encodes a whole number, a text, bytes, a list or a map."""
     if isinstance(value, int):
         return _head(0, value)
     if isinstance(value, bytes):

@@ -35,7 +35,7 @@ def web(arrays):
 
 
 @pytest.mark.parametrize("kind", ["rwkv7", "rwkv6", "rwkv5", "rwkv4"])
-def test_files_of_web_rwkv_become_the_model_of_their_checkpoint(tmp_path, kind):
+def test_files_of_web_rwkv_load_as_the_checkpoint_that_they_were_made_from(tmp_path, kind):
     arrays = getattr(checkpoints, kind)()
     files = {
         "own.st": whole({name: ("F16", array) for name, array in arrays.items()}),
@@ -53,12 +53,12 @@ def test_files_of_web_rwkv_become_the_model_of_their_checkpoint(tmp_path, kind):
         expected = expected or found
         assert found.keys() == expected.keys()
         for tensor, array in found.items():
-            error = 1e-6 if tensor.endswith("time_mix_decay.weight") else 0  # their powers are saved
+            error = 1e-6 if tensor.endswith("time_mix_decay.weight") else 0  # files store powers of them
             np.testing.assert_allclose(array, expected[tensor], error, error, err_msg=f"{name}: {tensor}")
 
 
 @pytest.mark.parametrize(("kind", "step"), [("Int8", 2 / 255), ("Fp4", 0.31), ("Nf4", 0.31)])
-def test_coded_matrices_are_decoded(tmp_path, kind, step):
+def test_quantised_matrices_are_decoded(tmp_path, kind, step):
     arrays = checkpoints.rwkv7()
     path = tmp_path / "a.prefab"
     path.write_bytes(prefab(arrays, kind))
@@ -71,7 +71,7 @@ def test_coded_matrices_are_decoded(tmp_path, kind, step):
 
 
 def decoded(coded, shape):
-    """Decodes number by number."""
+    """Decodes each number on its own."""
     [parts] = coded.values()
     codes, ranges = parts["w"]["data"], np.frombuffer(parts["m"]["data"], "<f2").astype(np.float64)
     out = np.zeros(np.prod(shape))
@@ -84,7 +84,7 @@ def decoded(coded, shape):
     return out.reshape(shape)
 
 
-def test_a_file_that_lies_is_refused_in_one_line(tmp_path):
+def test_a_malformed_file_is_refused_in_one_line(tmp_path):
     path = tmp_path / "bad.prefab"
 
     def refused(message, data):
@@ -98,13 +98,13 @@ def test_a_file_that_lies_is_refused_in_one_line(tmp_path):
     refused("nested too deeply", start + b"\x81" * 100_000)
     refused("longer than the file", start + b"\x9b" + b"\xff" * 8)
     refused("beyond the end", start + b"\x5b" + b"\xff" * 8)
-    refused("shorter than it says", start + b"\x78")
+    refused("ends early", start + b"\x78")
     refused("unknown length", start + b"\x9f\x00\xff")
     refused("unknown kind", start + b"\xc0\x00")
     refused("occurs twice", start + b"\x80" + b"\x67context\x80" * 2)
-    refused("another size", cbor(bad | {"tensor": {"a": {"shape": [3, 1, 1, 1], "data": b"12345"}}}))
+    refused("does not match its shape", cbor(bad | {"tensor": {"a": {"shape": [3, 1, 1, 1], "data": b"12345"}}}))
     refused("no numbers", cbor(bad | {"tensor": {"a": {"shape": [0, 1, 1, 1], "data": b""}}}))
-    refused("is no tensor", cbor(bad | {"tensor": {"a": 5}}))
+    refused("is not a tensor", cbor(bad | {"tensor": {"a": 5}}))
     refused("bytes follow", cbor(bad | {"tensor": {}}) + b"\0")
     codes = matrix(np.arange(128, dtype=np.float32).reshape(4, 32), "Int8")
     codes["Int8"]["m"]["shape"][0], codes["Int8"]["m"]["data"] = 4, bytes(8)
@@ -112,7 +112,7 @@ def test_a_file_that_lies_is_refused_in_one_line(tmp_path):
 
 
 def test_mutants_are_refused_in_one_line(tmp_path, monkeypatch):
-    """The vocabulary is too small, so that a mutant is refused for that alone where nothing else is wrong."""
+    """A mutant that is otherwise valid is refused because its vocabulary is too small."""
     monkeypatch.setattr(checkpoints, "TOKENS", 64)
     sound, path = prefab(checkpoints.rwkv7(), "Fp4"), tmp_path / "a.prefab"
     heads = [i for i in range(len(sound) - 8) if sound[i : i + 6] in (b"\x65shape", b"\x64data\x59"[:6])]

@@ -1,4 +1,4 @@
-"""Assistant files for golden models of Gemma 4: layers of random weights, whose drafts llama.cpp recorded."""
+"""Assistant files for golden models of Gemma 4: random weights. `assistant-*.npz` has llama.cpp's results."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import numpy as np
 from tests.golden.eagle import closed, copy_fields
 from tests.golden.heads import HERE
 
-ASSISTANTS = {"gemma4": "tiny-gemma4", "gemma4-experts": "tiny-gemma4-experts"}  # and their models
+ASSISTANTS = {"gemma4": "tiny-gemma4", "gemma4-experts": "tiny-gemma4-experts"}  # models by assistant
 LAYERS, WIDTH, INNER, HEADS = 2, 64, 96, 4  # a window layer and a full one
 
 

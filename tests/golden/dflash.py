@@ -15,16 +15,16 @@ from tests.golden.heads import HERE
 
 @dataclass(frozen=True)
 class Flash:
-    """A tiny model, and the optional parts of its DFlash file."""
+    """The optional parts of a DFlash file for a tiny model."""
 
     base: str
-    read: tuple[int, ...]  # layers whose input is read
+    read: tuple[int, ...]  # layers of the model whose inputs it reads
     blocks: int = 2
-    known: int = 0  # tokens of its own vocabulary; 0 is all
-    embedding: bool = False  # whether it has its own
-    window: int = 0  # of the first layer
+    known: int = 0  # number of tokens in its own vocabulary; 0: the model's vocabulary
+    embedding: bool = False  # whether the file has its own
+    window: int = 0  # window of the first layer
     extras: bool = False  # sinks, norms after branches, and scales
-    sections: bool = False  # M-RoPE, of which only the time counts
+    sections: bool = False  # M-RoPE, where only the time is used
     causal: bool = False
 
 

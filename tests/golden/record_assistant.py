@@ -2,7 +2,7 @@
 
     LLAMA=package/bins/linux-x64 python -m tests.golden.record_assistant [NAME ...]     # the library of record_heads.py
 
-As in llama.cpp's driver, all tokens of a draft are at the position of the first.
+As in llama.cpp's driver, all tokens of a draft have the position of the first.
 """
 
 import ctypes as c

@@ -2,7 +2,7 @@
 
     LLAMA=package/bins/linux-x64 python -m tests.golden.record_dflash [NAME ...]     # the library of record_heads.py
 
-As in llama.cpp's driver, the model's rows are injected as keys and values; a block is the next token, and masks.
+As in llama.cpp's driver, keys and values of the model's rows are injected first. A block is the next token and masks.
 """
 
 import ctypes as c
@@ -23,11 +23,11 @@ ENDS = 1, 2, 8, 23  # lengths of prompts before a block
 
 
 def injected(head: Eagle, context: Any, rows: np.ndarray, first: int) -> None:
-    """Adds keys and values of rows of the model, from a position on."""
+    """Adds keys and values of the model's rows, beginning at a position."""
     given, count = np.ascontiguousarray(rows, np.float32), len(rows)
     batch, zero = Rows(), (I32 * 1)(0)
     batch.count, batch.embd = count, given.ctypes.data_as(c.POINTER(F32))
-    positions = [*range(first, first + count)] * 3 + [0] * count  # four dimensions, of which only M-RoPE reads all
+    positions = [*range(first, first + count)] * 3 + [0] * count  # four dimensions; only M-RoPE reads all
     batch.pos, batch.n_seq = (I32 * len(positions))(*positions), (I32 * count)(*[1] * count)
     batch.seq = (c.POINTER(I32) * count)(*[c.cast(zero, c.POINTER(I32))] * count)
     batch.logits = (c.c_int8 * count)(*[0] * count)
@@ -35,7 +35,7 @@ def injected(head: Eagle, context: Any, rows: np.ndarray, first: int) -> None:
 
 
 def record(name: str, folder: Path) -> None:
-    """Records the logits of the masks of a block after each prompt, with the block's position removed after it."""
+    """Records the logits of a block's masks after each prompt. Then the block is removed from the cache."""
     how = FLASHES[name]
     with tempfile.TemporaryDirectory() as place:
         model = Eagle(folder, write_twin(Path(place) / "model.gguf", how.base))

@@ -2,8 +2,8 @@
 
     MTMD=oracle.py python -m tests.golden.record_sounds [FAMILY ...]
 
-`oracle.py` is that of `record_images`, with a class `Ears` for sounds, and `decoded`, which decodes a file with
-llama.cpp's decoder.
+`oracle.py` is the module of `record_images`, with a class `Ears` that encodes sounds, and a function `decoded` that
+decodes a file with llama.cpp's decoder.
 """
 
 import io
@@ -19,10 +19,10 @@ import numpy as np
 from rwkv_gpu.gguf.file import GGUFFile
 from tests.golden.record_images import HERE, TEXT, Keys, Source, Tensors, kept, loaded, twin, write
 
-LENGTHS = 5000, 100, 500_000  # samples of the sounds that are recorded
-FRAMES = [0, 1, 5, 30, 2999]  # of each spectrogram
+LENGTHS = 5000, 100, 500_000  # lengths of the recorded sounds, in samples
+FRAMES = [0, 1, 5, 30, 2999]  # recorded frames of each spectrogram
 ROWS = 1500
-WIDTH = 20  # one with which libmtmd makes as many rows as with that of real towers
+WIDTH = 20  # libmtmd makes as many rows with this width as with real ones
 
 
 def sound(length: int) -> np.ndarray:
@@ -34,7 +34,7 @@ def sound(length: int) -> np.ndarray:
 
 
 def tower(g: Source, mels: int, width: int = WIDTH, inner: int = 24, count: int = 2) -> Tensors:
-    """Returns the tower as in Whisper."""
+    """Returns the tensors of a tower as in Whisper."""
     t: Tensors = {
         "a.conv1d.1.weight": g.matrix(width, mels, 3), "a.conv1d.1.bias": g.matrix(width, 1, gain=0.1),
         "a.conv1d.2.weight": g.matrix(width, width, 3, gain=2), "a.conv1d.2.bias": g.matrix(width, 1, gain=0.1),
@@ -133,7 +133,7 @@ def wav(samples: np.ndarray, rate: int = 16000) -> bytes:
 
 
 def at_rates() -> Iterator[tuple[str, bytes]]:
-    """Returns files at several rates, each under a name."""
+    """Returns files at several rates by name."""
     for rate in (8000, 22050, 44100, 48000):
         yield str(rate), wav(np.stack([sound(rate // 2), 0.5 * sound(rate // 2)], axis=1), rate)
 
@@ -155,7 +155,7 @@ def record(name: str) -> None:
         found: dict[str, np.ndarray] = {}
         for number, length in enumerate(LENGTHS):
             parts = [part for kind, part in ears.parts(ears.chunks("<__media__>", [sound(length)])) if kind == "image"]
-            if name != "qwen3a":  # whose tower reads rows
+            if name != "qwen3a":  # its tower reads rows instead of spectrograms
                 found[f"mel{number}"] = np.stack([ears.mel(part)[:, FRAMES] for part in parts])
             rows = np.concatenate([ears.embed(part) for part in parts])
             found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))[::2]]

@@ -1,4 +1,4 @@
-"""RWKV-4 and RWKV-5 in float64 by the formulas of their papers, from tensors under their publisher's names."""
+"""RWKV-4 and RWKV-5 in float64 by the formulas of their papers, with the tensor names of BlinkDL's checkpoints."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Forward:
-    """Computes the logits of all rows of a text with the tensors of a GGUF file of RWKV-4."""
+    """Computes logits with the tensors of a model."""
 
     def __init__(self, tensors: dict[str, np.ndarray], keys: dict) -> None:
         own = {target: name for name, target in RWKV4.ends}
@@ -29,7 +29,7 @@ class Forward:
 
 
 def logits(arrays: dict[str, np.ndarray], ids: npt.NDArray[np.integer]) -> Array:
-    """Returns the logits of all rows, by tensors of RWKV-4, or of RWKV-5 where there are gates."""
+    """Returns the logits of all rows. The model is RWKV-5 if it has gates, else RWKV-4."""
     w = {name: array.astype(np.float64) for name, array in arrays.items()}
     x = normed(w["emb.weight"][ids], w, "blocks.0.ln0")
     for i in range(1 + max(int(name.split(".")[1]) for name in w if name.startswith("blocks."))):
@@ -43,7 +43,7 @@ def logits(arrays: dict[str, np.ndarray], ids: npt.NDArray[np.integer]) -> Array
 
 
 def averages_4(xx: Array, w: dict[str, Array], at: str) -> Array:
-    """Returns sigmoid(r) · the average of values, each by its distance."""
+    """Returns sigmoid(r) · the average of values, weighted by their distance."""
     r, k, v = (mixed(xx, w, at, name) for name in ("receptance", "key", "value"))
     decay, bonus = np.exp(w[f"{at}.time_decay"]), w[f"{at}.time_first"]
     out = np.zeros_like(v)
@@ -72,7 +72,7 @@ def averages_5(xx: Array, w: dict[str, Array], at: str) -> Array:
 
 
 def mixed(xx: Array, w: dict[str, Array], at: str, name: str) -> Array:
-    """Returns the product of a matrix and rows, mixed with those before them."""
+    """Returns the product of a matrix and rows, each mixed with the row before it."""
     mix = w[f"{at}.time_mix_{name[0]}"].reshape(-1)
     before = np.concatenate([np.zeros_like(xx[:1]), xx[:-1]])
     return (xx * mix + before * (1 - mix)) @ w[f"{at}.{name}.weight"].T

@@ -1,4 +1,4 @@
-"""Converted checkpoints of RWKV-4 and RWKV-5 compute what their papers say, in numpy and on a GPU."""
+"""Logits of converted checkpoints of RWKV-4 and RWKV-5 follow the formulas of their papers, in numpy and on a GPU."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ IDS = np.random.default_rng(3).integers(1, 300, 40)
 
 
 @pytest.mark.parametrize("kind", ["rwkv4", "rwkv5"])
-def test_a_converted_checkpoint_computes_what_its_paper_says(adapter, tmp_path, kind):
+def test_logits_of_a_converted_checkpoint_follow_its_paper(adapter, tmp_path, kind):
     arrays = getattr(checkpoints, kind)()
     source, target = tmp_path / "model.st", tmp_path / "model.gguf"
     source.write_bytes(whole(web(arrays)))

@@ -1,4 +1,4 @@
-"""Images that a server fetches by URL: allowed hosts, public addresses, and bounds of bytes, time and redirects."""
+"""Images that a server fetches by URL: allowed hosts, public addresses, and limits on bytes, time and redirects."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
 class Hosts:
-    """A local server that answers for every public address, and what it was asked."""
+    """A local server that takes the place of every public address, and records its requests."""
 
     def __init__(self, answers, addresses=(PUBLIC,)):
         self.answers, self.addresses = answers, list(addresses)
         self.asked, self.connected = [], []
 
     async def resolve(self, *_):
-        """Gives the addresses of a name; each look-up may give others."""
+        """Returns the addresses of a name, which may differ at each look-up."""
         found = self.addresses.pop(0) if isinstance(self.addresses[0], list) else self.addresses
         return [found] if isinstance(found, str) else found
 
@@ -63,7 +63,7 @@ class Hosts:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def fetch(self, *urls, **options):
-        """Fetches images as one message has them."""
+        """Fetches the images of one message."""
         urls_of = MediaUrls(("images.example", "other.example"), self.resolve, self.connect, **options)
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         [message] = asyncio.run(self.run(urls_of.fetched([{"role": "user", "content": parts}])))
@@ -76,7 +76,7 @@ def redirect(to):
 
 
 def refused(hosts, *urls, **options):
-    """The one line of a refusal."""
+    """Returns the message of a refusal, which must be one line."""
     with pytest.raises(ApiError) as caught:
         hosts.fetch(*urls, **options)
     assert caught.value.status == 400 and "\n" not in caught.value.message
@@ -127,8 +127,8 @@ def test_private_addresses_are_never_connected_to(address):
     assert not hosts.connected
 
 
-def test_a_host_that_resolves_anew_after_a_redirect_is_checked_again():
-    """As a name that changes its address between the check and the connection would be."""
+def test_addresses_are_checked_again_after_a_redirect():
+    """The address of a name may change between the check and the connection."""
     hosts = Hosts({"/": redirect("/b"), "/b": OK}, [[PUBLIC], ["127.0.0.1"]])
     assert "no public address" in refused(hosts, "http://images.example/")
     assert len(hosts.connected) == 1
@@ -174,17 +174,17 @@ def test_bytes_of_all_images_of_a_request_are_bounded(monkeypatch):
     assert "MiB" in refused(hosts, "http://images.example/")
     assert len(hosts.fetch("http://images.example/half")[0]) == 600_000
     assert "MiB" in refused(hosts, "http://images.example/half", "http://images.example/other")
-    assert sum(sent) < 32 << 20  # what the sockets buffer
+    assert sum(sent) < 32 << 20  # sockets buffer the rest
 
 
-def test_a_slow_host_ends_with_its_request():
+def test_a_slow_host_is_left_when_its_request_times_out():
     async def never(_):
         await asyncio.Event().wait()
 
     assert "takes longer" in refused(Hosts({"/": never}), "http://images.example/", patience=0.05)
 
 
-def test_names_are_resolved_and_connected_to_for_real(monkeypatch):
+def test_a_real_name_is_resolved_and_connected_to(monkeypatch):
     hosts = Hosts({"/": OK})
 
     async def use():

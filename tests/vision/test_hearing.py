@@ -50,7 +50,7 @@ def test_forms_of_one_sound_give_one_answer(llm, tmp_path):
     samples = np.frombuffer(SOUND[44:], np.int16)
     sources = SOUND, tmp_path / "a.wav", str(tmp_path / "a.wav"), samples, (samples / 32768).astype(np.float32)
     found = {chat_of(llm).send("hello", audio=[source]).tokens for source in sources}
-    found.add(chat_of(llm).send("hello", images=[SOUND]).tokens)  # a file is what it begins like
+    found.add(chat_of(llm).send("hello", images=[SOUND]).tokens)  # the first bytes of a file tell that it is audio
     url = f"data:audio/wav;base64,{DATA}"
     for part in (PART, {"type": "audio_url", "audio_url": {"url": url}}, {"type": "audio", "audio": SOUND}):
         messages = [{"role": "user", "content": [part, TEXT]}]
@@ -67,14 +67,14 @@ def test_another_sound_gives_other_probabilities(llm):
     assert scores(5000) != pytest.approx(scores(9000), abs=1e-4)
 
 
-def test_a_later_turn_hears_nothing_again(llm):
+def test_a_later_turn_reuses_the_rows_of_a_sound(llm):
     chat = chat_of(llm)
     first = chat.send("hello", audio=[SOUND])
     assert first.stats.prompt_tokens > 187
     assert chat.send("again").stats.reused_tokens >= first.stats.prompt_tokens - 1
 
 
-def test_a_saved_chat_opens_and_goes_on_also_with_a_model_that_hears_nothing(llm, folder, tmp_path):
+def test_a_saved_chat_continues_even_with_a_model_without_audio(llm, folder, tmp_path):
     chat = chat_of(llm)
     chat.send("hello", audio=[sound(5000)])
     chat.save(tmp_path / "chat")
@@ -90,7 +90,7 @@ def test_a_saved_chat_opens_and_goes_on_also_with_a_model_that_hears_nothing(llm
         assert llm.load_chat(tmp_path / "other").messages[:2] == chat.messages[:2]
 
 
-def test_sounds_need_a_model_that_hears_and_images_one_that_sees(llm, folder):
+def test_sounds_need_a_model_with_audio_and_images_one_with_vision(llm, folder):
     with pytest.raises(BadInput, match="takes no images"):
         chat_of(llm).send("hello", images=[image(40, 24)])
     eyes = rwkv_gpu.load(folder / "eyes" / "model.gguf", device="cpu", context=512)
@@ -117,7 +117,7 @@ def asked(part):
     return {"messages": [{"role": "user", "content": [part, TEXT]}], "temperature": 0, "max_tokens": 6}
 
 
-def test_forms_of_apis_give_one_answer(server):
+def test_the_forms_of_all_apis_give_one_answer(server):
     answer = server.post("/v1/chat/completions", asked(PART))["choices"][0]["message"]["content"]
     assert answer
     marker = server.get("/props")["media_marker"]
@@ -127,13 +127,13 @@ def test_forms_of_apis_give_one_answer(server):
     assert found.strip() == answer.strip()
 
 
-def test_models_and_props_say_that_it_hears(server):
+def test_models_and_props_list_audio(server):
     assert server.get("/props")["modalities"] == {"vision": False, "audio": True}
     assert server.get("/v1/models")["data"][0]["architecture"]["input_modalities"] == ["text", "audio"]
     assert "audio" in server.post("/api/show", {"model": "ears"})["capabilities"]
 
 
-def test_bad_sounds_get_one_400(server):
+def test_each_bad_sound_gets_a_400(server):
     silent = base64.b64encode(wav(np.zeros(16000))).decode()
     for data, reason in ((silent, "silent"), ("UklGRg==", "no audio"), ("?", "base64"), (None, "no image or audio")):
         part = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
@@ -148,7 +148,7 @@ def test_bad_sounds_get_one_400(server):
 
 
 def form(file=SOUND, **fields):
-    """The body of a form, and its type."""
+    """The body of a form, and its content type."""
     parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{text}'.encode() for name, text in fields.items()]
     if file is not None:
         parts.append(b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + file)
@@ -181,7 +181,7 @@ def test_a_transcription_is_the_answer_to_a_question_about_the_sound(server, llm
     assert posted(server, language="en", prompt="hello")[2]["text"] != answer
 
 
-def test_bad_transcriptions_get_one_400(server):
+def test_each_bad_transcription_request_gets_a_400(server):
     bad = [
         ({"file": None}, "file is missing"), ({"file": wav(np.zeros(16000))}, "silent"), ({"file": b"a"}, "no audio"),
         ({"response_format": "srt"}, "response_format"), ({"temperature": "warm"}, "temperature"),

@@ -1,4 +1,4 @@
-"""Decoding of sounds: what a file becomes, and bad files."""
+"""Decoding of sounds: formats, resampling, limits, and bad files."""
 
 import io
 import struct
@@ -14,9 +14,9 @@ from tests.golden.record_sounds import at_rates, sound, wav
 from tests.golden_files import OWN
 
 
-def test_resampled_sounds_are_those_of_llama_cpp(monkeypatch):
+def test_resampled_sounds_equal_those_of_llama_cpp(monkeypatch):
     record = np.load(OWN / "sound" / "resampled.npz")
-    for block in (module.BLOCK, 1000):  # samples next to the end of a block are like any other
+    for block in (module.BLOCK, 1000):  # results do not depend on where blocks end
         monkeypatch.setattr(module, "BLOCK", block)
         for name, data in at_rates():
             assert np.abs(recording_of(data).samples[::64] - record[name]).max() < 1e-6, (name, block)
@@ -42,20 +42,20 @@ def floats(values):
 
 
 def many_seconds():
-    """A WAV file whose header promises more than it has."""
+    """A WAV file whose header gives more samples than the file has."""
     data = bytearray(wav(sound(1000)))
     data[40:44] = struct.pack("<I", 0xFFFFFFF0)
     return bytes(data)
 
 
 BAD = {
-    "NaN samples": (lambda: floats([0.1, np.nan] * 500), "no finite numbers"),
-    "infinite samples": (lambda: floats([0.1, np.inf] * 500), "no finite numbers"),
+    "NaN samples": (lambda: floats([0.1, np.nan] * 500), "not finite numbers"),
+    "infinite samples": (lambda: floats([0.1, np.inf] * 500), "not finite numbers"),
     "loud samples": (lambda: floats([1e30] * 500), "scale them"),
     "silence": (lambda: wav(np.zeros(16000)), "silent"),
     "no samples": (lambda: wav(np.zeros(0)), "no samples"),
-    "no sound": (lambda: b"RIFF....WAVE" + b"x" * 100, "no audio that can be read"),
-    "half a file": (lambda: floats(sound(1000))[:30], "no audio that can be read"),
+    "no sound": (lambda: b"RIFF....WAVE" + b"x" * 100, "cannot be read as audio"),
+    "half a file": (lambda: floats(sound(1000))[:30], "cannot be read as audio"),
     "an array of another form": (lambda: np.zeros((4, 2), np.float32), "mono at 16,000 Hz"),
     "another type": (lambda: 7, "type int"),
 }
@@ -68,11 +68,11 @@ def test_bad_sounds_are_refused_in_one_sentence():
         assert "\n" not in str(caught.value), name
 
 
-def test_a_file_that_promises_more_than_it_has_takes_what_there_is():
+def test_a_file_with_fewer_samples_than_its_header_gives_is_decoded_to_its_end():
     assert len(recording_of(many_seconds()).samples) == 1000
 
 
-def test_hours_of_audio_are_refused_before_they_are_decoded_as_a_whole(monkeypatch):
+def test_hours_of_audio_are_refused_before_all_of_it_is_decoded(monkeypatch):
     monkeypatch.setattr(module, "MOST_SECONDS", 120)
     monkeypatch.setattr(module, "BLOCK", 16000)
     reads, read = [], soundfile.SoundFile.read
@@ -84,7 +84,7 @@ def test_hours_of_audio_are_refused_before_they_are_decoded_as_a_whole(monkeypat
     assert len(reads) == 121
 
 
-def test_soundfile_is_named_if_it_is_missing(monkeypatch):
+def test_the_error_names_soundfile_if_it_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     with pytest.raises(module.MissingExtra, match="media"):
         recording_of(wav(sound(1000)))

@@ -26,11 +26,11 @@ def golden(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "qwen3a"])
-def test_spectrograms_are_those_of_llama_cpp(name):
+def test_spectrograms_equal_those_of_llama_cpp(name):
     hearing, record = golden(name)
     for number, length in enumerate(LENGTHS):
         found = np.stack(hear(hearing, recording_of(sound(length))).tiles)
-        assert np.abs(found[:, :, FRAMES] - record[f"mel{number}"]).max() < 2e-5  # its transform is float32
+        assert np.abs(found[:, :, FRAMES] - record[f"mel{number}"]).max() < 2e-5  # llama.cpp's transform is float32
 
 
 def rms_apart(hearing, record, encoder, numbers=(0, 1, 2)):
@@ -46,14 +46,14 @@ def rms_apart(hearing, record, encoder, numbers=(0, 1, 2)):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_of_sounds_in_numpy_are_those_of_llama_cpp(name):
+def test_rows_of_sounds_in_numpy_equal_those_of_llama_cpp(name):
     hearing, record = golden(name)
     assert rms_apart(hearing, record, SoundEncoder(hearing, None)) < 1e-4  # the spectrograms differ by rounding
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a"])
-def test_rows_of_sounds_on_a_gpu_are_those_of_llama_cpp(name, fast_device):
+def test_rows_of_sounds_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     hearing, record = golden(name)
     assert rms_apart(hearing, record, SoundEncoder(hearing, fast_device), [0]) < 1e-3  # keys and values are float16
 
@@ -72,7 +72,7 @@ def request_of(record, hearing):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_after_sounds_in_numpy_are_those_of_llama_cpp(name):
+def test_logits_after_sounds_in_numpy_equal_those_of_llama_cpp(name):
     hearing, record = golden(name)
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
@@ -82,7 +82,7 @@ def test_logits_after_sounds_in_numpy_are_those_of_llama_cpp(name):
     assert apart(found, wanted(record)) < 1e-3
 
 
-def test_a_file_for_images_and_sounds_has_both_and_an_unsupported_part_is_left_out(tmp_path):
+def test_both_parts_of_a_projector_are_read_and_an_unsupported_one_is_left_out(tmp_path):
     of_images, of_sounds = qwen2vl(256, windows=True), qwen2a(256)
     tensors, both = of_images[0] | of_sounds[0], of_images[1] | of_sounds[1]
     path = tmp_path / "a.gguf"

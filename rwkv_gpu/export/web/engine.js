@@ -15,7 +15,7 @@ export function variantOf({ variants }, { features, info, adapterInfo }) {
   return variants.find((one) => one.subgroup <= lanes && one.features.every((name) => features.has(name)) && one.wgsl.every((name) => extensions?.has(name)));
 }
 
-/** Opens a device with WebGPU's default limits and the features that help, or says what is missing. */
+/** Opens a device with WebGPU's default limits and the features that help, or throws an error that names what is missing. */
 export async function openDevice(manifest) {
   need(globalThis.navigator?.gpu, "This browser has no WebGPU here; use a current Chrome, Edge, Safari or Firefox, and a page from https or localhost.");
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
@@ -28,7 +28,7 @@ export async function openDevice(manifest) {
   return adapter.requestDevice({ requiredFeatures: variant.features }).catch(refused);
 }
 
-/** A model on a device. `shard(index)` returns the bytes of a shard, checked; `progress(done, total)` follows them. */
+/** A model on a device. `shard(index)` returns the bytes of a shard, checked; `progress(done, total)` is called with the bytes so far. */
 export class Engine {
   #device;
   #manifest;
@@ -196,7 +196,7 @@ export class Engine {
     return token;
   }
 
-  // Waits for a promise of the device. If it fails because the GPU was lost, throws the sentence about that.
+  // Waits for a promise of the device. If it fails because the GPU was lost, throws an error that names this reason.
   async #alive(promise) {
     try {
       return await promise;
@@ -205,7 +205,7 @@ export class Engine {
     }
   }
 
-  // The words of a row of draws.
+  // A row of the input `draws`.
   #draw(params, number) {
     const { temperature = 1, topK = 0, topP = 1, minP = 0, seed = 0n } = params ?? {};
     const row = new ArrayBuffer(4 * DRAW_WORDS);
@@ -293,7 +293,7 @@ export class Engine {
     return arrays;
   }
 
-  /** Continues from a state after `length` tokens. Layers with a window may have their last positions only. */
+  /** Continues from a state after `length` tokens. Layers with a window may lack positions before it. */
   loadState(length, arrays) {
     const wrong = "The state does not have the sizes of this model.";
     need(whole(length, 1, this.context ?? 2 ** 31), wrong);

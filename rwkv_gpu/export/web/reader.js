@@ -58,7 +58,7 @@ export class Reader {
   }
 }
 
-// How many letters of a text cannot begin any of some texts.
+// The number of leading letters of a text that are certain not to begin one of these texts.
 function certain(text, sought) {
   const longest = Math.max(0, ...sought.map(({ length }) => length - 1));
   for (let at = Math.max(0, text.length - longest); at < text.length; at++) {

@@ -60,7 +60,7 @@ export class Shards {
     return bytes;
   }
 
-  // The bytes of a file. A connection that breaks is taken up where it broke.
+  // The bytes of a file. If a connection breaks, the download continues from there.
   async #download({ file, bytes: size }, url, index) {
     const bytes = new Uint8Array(size);
     let at = 0;

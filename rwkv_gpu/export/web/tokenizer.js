@@ -142,7 +142,7 @@ class Bpe {
       .filter((id) => id >= 0);
   }
 
-  // What stands for a letter without a token: those of its bytes; or -1, which merges with nothing.
+  // The ids for a letter without a token: those of its bytes, or -1, which never merges.
   #unknown(letter) {
     if (this.#data.kind === "bpe") return [];
     return this.#data.bytes ? Array.from(letters(letter), (byte) => this.#data.bytes[byte.charCodeAt(0)]) : -1;
@@ -306,7 +306,7 @@ export class Tokenizer {
 // Without the spaces before detached punctuation and contractions, in three passes.
 const clean = (text) => text.replace(/ (?=[?!.,])/g, "").replaceAll(" ' ", "'").replace(/ (?='[sm]|'re|'ve)/g, "");
 
-// How many letters of a text are cleaned the same, whatever follows.
+// The number of leading letters whose cleaned form does not depend on what follows.
 function settled(text) {
   const end = text.length - (/[rv]$/.test(text) ? 1 : 0);
   let run = end;

@@ -204,18 +204,28 @@ def _assistant(parts: list[Any], where: str) -> list[Json]:
 
 
 def _user(parts: list[Any], where: str) -> list[Json]:
-    """Converts a user message; tool results become separate messages before the user's text."""
+    """Converts a user message; tool results become separate messages before the user's text.
+
+    Messages of tools hold text alone, so that images of a result are the user's.
+    """
     results, rest = [], []
     for part in parts:
         if isinstance(part, dict) and part.get("type") == "tool_result":
-            content = _text(part.get("content") or "", f"{where}.content")
+            given = part.get("content") or ""
+            images = [one for one in given if _is_image(one)] if isinstance(given, list) else []
+            content = _text([one for one in given if not _is_image(one)] if images else given, f"{where}.content")
+            rest += images
             results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content})
         else:
             rest.append(part)
-    if any(isinstance(part, dict) and part.get("type") == "image" for part in rest):
+    if any(map(_is_image, rest)):
         blocks = [_image(part, where) if part.get("type") == "image" else part for part in _objects(rest, where)]
         return [*results, {"role": "user", "content": blocks}]
     return results + ([{"role": "user", "content": _text(rest, f"{where}.content")}] if rest else [])
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "image"
 
 
 def _objects(parts: list[Any], where: str) -> list[Json]:

@@ -56,6 +56,14 @@ def test_forms_of_all_apis_give_one_answer(server):
     block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
     found = server.post("/v1/messages", openai([block, text]))
     assert found["content"][0]["text"] == answer
+    use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [text, block]}
+    session = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": [use]}]
+    found = [
+        server.post("/v1/messages", {**openai([block]), "messages": [*session, {"role": "user", "content": last}]})
+        for last in ([result], [{**result, "content": "hello"}, block])
+    ]
+    assert found[1]["usage"]["input_tokens"] == 1, "a result's image is the user's, so the prompts are equal"
     ollama = {"messages": [{"role": "user", "content": "hello", "images": [DATA]}], "stream": False}
     found = server.post("/api/chat", {**ollama, "options": {"temperature": 0, "num_predict": 6}})
     assert found["message"]["content"] == answer

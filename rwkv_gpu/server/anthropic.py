@@ -219,7 +219,7 @@ def _user(parts: list[Any], where: str) -> list[Json]:
         else:
             rest.append(part)
     if any(map(_is_image, rest)):
-        blocks = [_image(part, where) if part.get("type") == "image" else part for part in _objects(rest, where)]
+        blocks = [_block(part, where) for part in rest]
         return [*results, {"role": "user", "content": blocks}]
     return results + ([{"role": "user", "content": _text(rest, f"{where}.content")}] if rest else [])
 
@@ -228,14 +228,12 @@ def _is_image(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "image"
 
 
-def _objects(parts: list[Any], where: str) -> list[Json]:
-    if not all(isinstance(part, dict) for part in parts):
-        raise ApiError(400, f"{where}.content holds a part that is no object", param="messages")
-    return parts
+def _block(part: Any, where: str) -> Json:
+    """Converts a block to a part of OpenAI's form."""
+    return _image(part, where) if _is_image(part) else {"type": "text", "text": _text_of(part, f"{where}.content")}
 
 
 def _image(part: Json, where: str) -> Json:
-    """Converts an image block to a part of OpenAI's form."""
     source = part.get("source")
     kind = source.get("type") if isinstance(source, dict) else None
     if not isinstance(source, dict) or kind not in ("base64", "url"):
@@ -248,11 +246,17 @@ def _text(content: Any, where: str) -> str:
     """Returns a text, or the joined texts of parts."""
     if isinstance(content, str):
         return content
-    for part in _listed(content, where):
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, dict) else part
-            raise ApiError(400, f"{where} holds a part of the type {kind!r}; only text is understood", param="messages")
-    return "".join(part["text"] for part in content)
+    return "".join(_text_of(part, where) for part in _listed(content, where))
+
+
+def _text_of(part: Any, where: str) -> str:
+    """The text of a part, which may be a document of plain text."""
+    kind = part.get("type") if isinstance(part, dict) else part
+    source, name = (part.get("source"), "data") if kind == "document" else (part, "text")
+    if isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get(name), str):
+        return str(source[name])
+    message = f"{where} holds a part of the type {kind!r}; only texts and documents of plain text are understood"
+    raise ApiError(400, message, param="messages")
 
 
 def _head(id: str, model: str) -> Json:

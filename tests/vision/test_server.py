@@ -56,6 +56,8 @@ def test_forms_of_all_apis_give_one_answer(server):
     block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
     found = server.post("/v1/messages", openai([block, text]))
     assert found["content"][0]["text"] == answer
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hello"}}
+    assert server.post("/v1/messages", openai([block, document]))["content"][0]["text"] == answer
     use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [text, block]}
     session = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": [use]}]

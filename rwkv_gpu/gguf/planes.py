@@ -1,8 +1,7 @@
 """Weights as kernels read them: the blocks of a file split into planes, losslessly.
 
 A plane holds one part of every run (quants, high bits, scales, ...), run after run, so that a kernel finds it by the
-run's number alone and decodes it by few operations on whole words. Bits only change places: `unpack_rows` undoes
-`pack_rows` exactly. Knows no GPU.
+run's number alone and decodes it by few operations on whole words. Bits only change places. Knows no GPU.
 """
 
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ class Plane:
 
     def pack(self, blocks: Bytes, plane: Bytes) -> None:
         """From [blocks, bytes of a block] to [blocks, bytes of a block in the plane]."""
-        words = self._source(blocks)
+        words = self.words_of(blocks)
         if self.exchanges:
             words = words.T.copy()  # so that exchanges run over contiguous memory
             for exchange in self.exchanges:
@@ -70,18 +69,7 @@ class Plane:
             words = words[self.order].T
         plane.view(self.word)[...] = words
 
-    def unpack(self, plane: Bytes, blocks: Bytes) -> None:
-        """The inverse of `pack`."""
-        words = plane.view(self.word)
-        if self.exchanges:
-            ordered, words = words.T, np.empty_like(words.T, order="C")
-            words[self.order] = ordered
-            for exchange in reversed(self.exchanges):
-                exchange.apply(words)
-            words = words.T
-        self._source(blocks)[...] = words
-
-    def _source(self, blocks: Bytes) -> npt.NDArray[Any]:
+    def words_of(self, blocks: Bytes) -> npt.NDArray[Any]:
         """This plane's words where they lie in the blocks of a file. [blocks, words]"""
         return blocks[:, self.offset : self.offset + self.nbytes].view(self.word)
 
@@ -203,15 +191,6 @@ def pack_rows(fmt: Format, raw: Bytes) -> tuple[Bytes, ...]:
         for plane, target in zip(planes, packed, strict=True):
             plane.pack(blocks[part], target[part])
     return tuple(target.reshape(len(raw), -1) for target in packed)
-
-
-def unpack_rows(fmt: Format, planes: Sequence[Bytes], row_bytes: int) -> Bytes:
-    """The inverse of `pack_rows`: [rows, row_bytes] as in the file."""
-    rows = len(planes[0])
-    blocks = np.empty((planes[0].size // PLANES[fmt.name][0].nbytes, _block_bytes(fmt)), np.uint8)
-    for plane, packed in zip(PLANES[fmt.name], planes, strict=True):
-        plane.unpack(packed.reshape(-1, plane.nbytes), blocks)
-    return np.ascontiguousarray(blocks.reshape(rows, -1)[:, :row_bytes])
 
 
 def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:

@@ -239,10 +239,6 @@ class SubmitQueue:
         if not guessed and plan.rows <= ENCODED_AHEAD and len(self._spares) < MOST_SPARES:
             self._spares.append(self._encode(plan, parts))
 
-    def forget_spares(self) -> None:
-        """Drops spare commands, because something that they depend on has changed."""
-        self._spares.clear()
-
     def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
         """Encodes the commands of a step of a plan."""
         nbytes = sum(size for *_, size in parts)

@@ -51,7 +51,6 @@ class Counts:
 
     fetched: int = 0
     tokens: int = 0  # tokens that were not computed
-    missed: int = 0
     skipped: int = 0  # computing was faster
     hedged: int = 0  # arrived while their tokens were being computed
     late: int = 0  # arrived when their tokens were computed, or nearly
@@ -193,7 +192,6 @@ class StoredStates:
                     return text[: TOKEN * length], state
         except StoreDown:
             self._rest()
-        self.counts.missed += 1
         return None
 
     def write(self, text: Key, state: StateArrays, beginnings: Sequence[int] = ()) -> None:

@@ -27,8 +27,8 @@ def routes(service: Service) -> list[Route]:
 class Documents:
     """Reads documents, a few at a time."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self) -> None:
+        self._limits = Limits()
         self._free = asyncio.Semaphore(PROCESSES)
         self._waiting = 0
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rwkv_gpu.gguf import planes
 from rwkv_gpu.gguf.codebooks import codebook
 from rwkv_gpu.gguf.formats import FORMATS, Format
-from rwkv_gpu.gguf.planes import PLANES, dequantise_rows, pack_rows, plane_row_bytes, unpack_rows
+from rwkv_gpu.gguf.planes import PLANES, dequantise_rows, pack_rows, plane_row_bytes
 from tests.gguf.blocks import SCALES, finite_rows, random_bytes
 
 every_format = pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
@@ -17,6 +17,22 @@ every_format = pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: 
 def padding(fmt: Format, width: int) -> int:
     """Returns the bytes by which a row grows: floats are padded to whole runs."""
     return -width % fmt.run * fmt.nbytes if fmt.block == 1 else 0
+
+
+def unpack_rows(fmt, packed, row_bytes):
+    """The inverse of `pack_rows`: [rows, row_bytes] as in the file."""
+    rows, every = len(packed[0]), PLANES[fmt.name]
+    blocks = np.empty((packed[0].size // every[0].nbytes, sum(plane.nbytes for plane in every)), np.uint8)
+    for plane, data in zip(every, packed, strict=True):
+        words = data.reshape(-1, plane.nbytes).view(plane.word)
+        if plane.exchanges:
+            ordered, words = words.T, np.empty_like(words.T, order="C")
+            words[plane.order] = ordered
+            for exchange in reversed(plane.exchanges):
+                exchange.apply(words)
+            words = words.T
+        plane.words_of(blocks)[...] = words
+    return blocks.reshape(rows, -1)[:, :row_bytes]
 
 
 @every_format

@@ -160,13 +160,6 @@ def _read_in_units(pair: Pair[Op, Quantise]) -> bool:
     return _norms_first(pair) or all(reads_units(reader.op, pair.consumer.norm) for reader in _readers(pair))
 
 
-def _reading_units(op: Op, out: Quantised) -> Op:
-    if isinstance(op, Gemm):
-        return op.plus(ReadQuantised(out))
-    assert isinstance(op, ExpertProducts | ExpertSum)
-    return replace(op, quantised_x=out)
-
-
 def _round(pair: Pair[Op, Quantise]) -> None:
     wanted = pair.consumer
     if isinstance(pair.producer, Norm):

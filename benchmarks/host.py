@@ -32,7 +32,7 @@ from .opening import adapter_of, open_model
 
 DEFAULT = "rwkv7-0.1b-q4_k_m", "qwen3-0.6b-q4_k_m"
 
-# Where a part begins: what is called, and what its time counts as.
+# Parts of a step: the object and function whose call begins a part, and its name in the results.
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (Engine, "_place", "places of sequences, the batch"),
     (Engine, "_sampling_inputs", "how rows are sampled"),

@@ -61,8 +61,8 @@ def command(
     A line is {"prompt": "..."} or {"messages": [...]}. It can have an "id" (default: its line number, or "line N" if
     another line has that id) and settings of its own, named as the options here or as in OpenAI's API, such as
     "temperature". Lines of OpenAI's batches, with "custom_id" and "body", work too. Messages can have images as in
-    OpenAI's API: data URLs, or files by their paths from the folder of IN.jsonl. Run the command again to go on
-    after an interruption: lines that have an answer are skipped, lines that have an error are tried again. With
+    OpenAI's API: data URLs, or files by their paths from the folder of IN.jsonl. After an interruption, run the
+    command again: lines that have an answer are skipped, lines that have an error are tried again. With
     --device 0,1 or all, each GPU has a process of its own; with --split they share one model; with --ray, each GPU of a
     cluster.
 

@@ -70,7 +70,7 @@ class Workers:
             for worker in [*self.alive]:
                 self._fill(worker, waiting)
             if not self.alive:
-                raise DeviceLost("all devices were lost; run the command again to go on")
+                raise DeviceLost("all devices were lost; run the command again to continue")
             by_pipe = {worker.pipe: worker for worker in self.alive}
             for pipe in wait([*by_pipe]):
                 worker = by_pipe[pipe]  # type: ignore[index]

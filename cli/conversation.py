@@ -94,7 +94,7 @@ class Conversation:
             raise
         if self.session is None:
             self.session, self._kept = file, self._content()
-            self.screen.note(f"saved to {name}, as every turn from now on; --session {name} goes on from here")
+            self.screen.note(f"saved to {name}, as every turn from now on; --session {name} continues from here")
         else:
             file.close()
             self._copies.add(real)

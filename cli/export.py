@@ -42,7 +42,7 @@ def command(
 ) -> None:  # fmt: skip
     """Write MODEL to the folder OUT, for browsers and for WebGPU programs without Python.
 
-    With web, OUT is a chat page that needs no server but one for static files; with plan, it is the data and the
+    With web, OUT is a chat page that needs only a server for static files; with plan, it is the data and the
     JavaScript library alone. docs/export.md explains both, and the format.
     """
     if single_file and kind != "web":

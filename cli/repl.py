@@ -160,7 +160,7 @@ class Repl:
             results = conversation.tools.results(calls, lambda: self._stopping)
             done = self._show(partial(conversation.chat.answer_calls, results))
             self._finish(done)
-        self.screen.note(f"stopped after {MOST_ROUNDS} rounds of calls; any message goes on")
+        self.screen.note(f"stopped after {MOST_ROUNDS} rounds of calls; any message continues")
 
     def _show(self, ask: Ask) -> Completion:
         view, calling = self.screen.view(), self.conversation.chat.splitter()

@@ -56,7 +56,7 @@ def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name):
 
 @in_two
 @pytest.mark.parametrize("name", RWKV7)
-def test_greedy_continuation_is_that_of_llama_cpp(opening, name):
+def test_greedy_continuation_equals_that_of_llama_cpp(opening, name):
     record = np.load(golden(f"{name}.npz"))
     certain = int(np.argmax(record["exact_margin"] < 0.02)) if (record["exact_margin"] < 0.02).any() else 64
     with rwkv_gpu.load(golden(f"{name}.gguf"), **opening) as llm:

@@ -66,7 +66,7 @@ def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, kv)
 
 
 @pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])  # what the modes compute, logits show
-def test_greedy_continuation_is_that_of_llama_cpp(opening, name):
+def test_greedy_continuation_equals_that_of_llama_cpp(opening, name):
     record = np.load(golden(f"{name}.npz"))
     certain = int(np.argmax(record["exact_margin"] < 0.02)) if (record["exact_margin"] < 0.02).any() else 64
     with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f32", **opening) as llm:
@@ -147,7 +147,7 @@ def test_keys_and_values_never_pass_through_the_host(adapter, monkeypatch):
         assert moved and not any(getattr(what, "purpose", "") == "kv" for what in moved)
 
 
-def test_a_sequence_read_and_written_back_goes_on(runner):
+def test_a_sequence_read_and_written_back_continues(runner):
     ids, rest = ids_of(100, 1), ids_of(5, 2)
     prefill(runner, ids, slot=0)
     state = runner.read_state(0)

@@ -202,7 +202,7 @@ def test_experts_may_differ_in_width_and_number_by_layer(opening, rounding):
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", LONG)
-def test_the_greedy_continuation_is_that_of_llama_cpp(opening, name):
+def test_the_greedy_continuation_equals_that_of_llama_cpp(opening, name):
     record = np.load(OWN / f"tiny-{name}.npz")
     close = np.flatnonzero(record["exact_margin"] < MARGIN)
     count = min(24, int(close[0]) if close.size else 24)
@@ -223,7 +223,7 @@ def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, rou
 
 
 @pytest.mark.parametrize("name", LONG_IN_NUMPY)
-def test_what_lies_beyond_windows_equals_llama_cpp(name):
+def test_logits_beyond_windows_equal_those_of_llama_cpp(name):
     record = np.load(OWN / f"{name}.long.npz")
     with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=1024, device="cpu") as llm:
         got = llm.logits(record["tokens"].tolist())[record["rows"]]
@@ -231,7 +231,7 @@ def test_what_lies_beyond_windows_equals_llama_cpp(name):
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
-def test_factors_of_frequencies_are_those_of_the_context_that_a_model_is_opened_with(opening):
+def test_factors_of_frequencies_equal_those_of_the_context_that_a_model_is_opened_with(opening):
     record = np.load(OWN / "tiny-phi3.npz")
     with rwkv_gpu.load(OWN / "tiny-phi3.gguf", kv="f32", context=8192, **opening) as llm:
         assert rms(llm.logits(record["tokens"].tolist()) - record["exact_logits_longctx"]) < 2 * RMS

@@ -252,7 +252,7 @@ def changed(model: str, plans: Plans, record: Mapping[str, Plans]) -> str:
 
 
 @each("model", MODELS)
-def test_plans_of_a_model_on_one_device_are_those_of_the_record(model, record):
+def test_plans_of_a_model_on_one_device_equal_those_of_the_record(model, record):
     """Each model is tested on one device, and each device with some models. For intended changes, see this file's
     docstring.
     """
@@ -262,7 +262,7 @@ def test_plans_of_a_model_on_one_device_are_those_of_the_record(model, record):
 
 @pytest.mark.long
 @pytest.mark.parametrize("model", MODELS)
-def test_the_dispatches_of_every_plan_are_those_of_the_record(model, record):
+def test_the_dispatches_of_every_plan_equal_those_of_the_record(model, record):
     """For intended changes, see this file's docstring."""
     plans = plans_of(model)
     assert plans.keys() == record[model].keys()

@@ -54,7 +54,7 @@ def test_nothing_is_claimed_of_devices_that_the_page_on_devices_does_not_show():
         assert ran_on_gpu or "not run" in row, family
 
 
-def test_the_number_of_architectures_is_that_of_the_changelog():
+def test_the_number_of_architectures_equals_that_of_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     [here] = re.findall(r"(\d+) architectures", README)
     assert f"Support {here} architectures" in changelog

@@ -156,7 +156,7 @@ def test_a_chat_cannot_be_saved_to_a_folder(tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
-def test_a_file_that_somebody_reads_for_a_moment_is_replaced_after_it(monkeypatch, tmp_path):
+def test_a_file_is_replaced_after_another_program_closes_it(monkeypatch, tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text("old")
     reader = path.open()
@@ -170,7 +170,7 @@ def test_a_file_that_somebody_reads_for_a_moment_is_replaced_after_it(monkeypatc
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
-def test_what_killed_processes_left_is_removed_by_the_next_writer(tmp_path):
+def test_the_next_writer_removes_files_of_killed_processes(tmp_path):
     path = tmp_path / "file"
     for end in (f"{replace_file.UNFINISHED}abc", writer_lock.SUFFIX):
         (tmp_path / f".file{end}").write_text("half")
@@ -180,7 +180,7 @@ def test_what_killed_processes_left_is_removed_by_the_next_writer(tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
-def test_a_store_keeps_a_value_that_somebody_reads_and_takes_one_that_is_replaced_as_none(monkeypatch, tmp_path):
+def test_a_store_keeps_a_value_that_is_being_read_and_returns_none_for_one_that_is_replaced(monkeypatch, tmp_path):
     store = directory.DirectoryStore(tmp_path, max_bytes=64, max_age=1000)
     store.put("a", b"1" * 40)
     with open(tmp_path / "a.state", "rb"):

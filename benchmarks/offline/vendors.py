@@ -33,7 +33,7 @@ class Vendor:
     cost: str  # the statistic that is 0 for a good shader
     unit: str
     on_matrix_units: tuple[str, ...] = ()  # GPUs with 16x16x16 of float16 and sums in float32
-    without_f16: tuple[str, ...] = ()  # GPUs that get no shader that wants it
+    without_f16: tuple[str, ...] = ()  # GPUs without f16, which get only shaders without it
 
     def drivers(self, name: str, gpus: Sequence[str], matrix_units: bool) -> dict[str, tuple[str, Driver]]:
         """The GPU and the driver of each column of the table."""

@@ -17,7 +17,7 @@ from .folder import TABLE, Family, stacked, table_of, target_of
 from .planned import AS_STORED, Change, Plan, Planned
 
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.(?:lora_([AB])\.weight|lora_embedding_([AB]))")
-# What PEFT can do that a file cannot say.
+# Features of PEFT that a GGUF file cannot store.
 OTHERS = {"use_dora": "DoRA", "fan_in_fan_out": "transposed matrices", "alora_invocation_tokens": "aLoRA"}
 OTHERS |= {"alpha_pattern": "a scale for each matrix"}
 

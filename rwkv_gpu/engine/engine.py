@@ -323,7 +323,7 @@ class Engine:
                     raise
 
     def _seeing(self, ready: Sequence[TokenSequence]) -> Sequence[TokenSequence]:
-        """Leaves a sequence out after encoding one of its next images, so that others go on between two images."""
+        """Leaves a sequence out after encoding one of its next images, so that others continue between two images."""
         eyes, rows = self._eyes, self._runner.chunk_size
         if eyes is None or not any(sequence.images for sequence in ready) or len(ready) == 1:
             return ready

@@ -53,7 +53,7 @@ from .runner import (
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
-Brings = tuple[tuple[str, int], ...]  # names and widths of the further rows that a step brings
+Brings = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
 # Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output, further rows,
 # and whether rows see all of their segment.
 Size = tuple[int, int, bool, int, bool, Output, Brings, Whole]
@@ -372,7 +372,7 @@ class GpuRunner(PartRunner):
 
 @dataclass(slots=True)
 class GpuPendingStep:
-    """A submitted step whose result is on its way from the GPU."""
+    """A submitted step whose result has not been read back yet."""
 
     group: StepGroup
     step: int  # number within its group of submits
@@ -408,7 +408,7 @@ class GpuReadyPart:
 
 @dataclass(slots=True)
 class GpuPendingRows:
-    """Output values of a part, on their way from the GPU."""
+    """Output values of a part that are being read back."""
 
     group: StepGroup
     step: int  # number within its group of submits

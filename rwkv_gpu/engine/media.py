@@ -189,9 +189,9 @@ class Spans:
 
 
 def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], Whole]:
-    """Returns the input rows of a step's images, by name; and the layers in which an image of the step sees all of it.
+    """Returns the input rows of a step's images, by name; and the layers where an image attends to all of itself.
 
-    `chunks` are the images of the sequence of each segment, and the tokens of the segment.
+    `chunks` has the images of each segment's sequence, and the range of the segment's tokens.
     """
     given: dict[str, Floats] = {}
     whole: Whole = ""

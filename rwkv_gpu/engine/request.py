@@ -90,7 +90,7 @@ class Update(NamedTuple):
     prompt_done: int  # prompt tokens fed so far
     prompt_tokens: int
     reused: int  # prompt tokens taken from stored prefixes
-    finish_reason: str | None  # stop, length, abort or error; None while it goes on
+    finish_reason: str | None  # stop, length, abort or error; None before the end
     error: Exception | None = None
     drafted: int = 0  # tokens drafted so far
     accepted: int = 0  # drafted tokens that were right

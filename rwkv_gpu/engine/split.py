@@ -92,7 +92,7 @@ class SplitStep:
             self.batch.ids[row] = sampled[slot]  # in place, so that `arrays` changes too
 
     def prepare(self, number: int) -> None:
-        """Prepares a part before its late inputs are known."""
+        """Prepares part `number` of the step, before sampled tokens are known."""
         if number not in self.ready and self.error is None:
             try:
                 self.ready[number] = self._runner.parts[number].ready(self.batch, self.sampling)

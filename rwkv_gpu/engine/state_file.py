@@ -46,7 +46,7 @@ class ModelId:
 
 @dataclass(frozen=True)
 class Saved:
-    """The contents of a file."""
+    """The contents of a state file."""
 
     model: ModelId
     arrays: Arrays

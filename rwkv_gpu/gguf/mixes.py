@@ -33,9 +33,9 @@ class Mix:
     base: str
     roles: Mapping[str, str] = field(default_factory=dict)
     grouped: Mapping[str, str] = field(default_factory=dict)  # where 4 heads or more share keys and values
-    middle: Mapping[str, str] = field(default_factory=dict)  # but for the first and the last eighth of the layers
+    middle: Mapping[str, str] = field(default_factory=dict)  # in all layers except the first and the last eighth
     more: Mapping[str, str] = field(default_factory=dict)  # in the layers that get more bits
-    first: Mapping[str, str] = field(default_factory=dict)  # in the first layers: an eighth, but of values, a few
+    first: Mapping[str, str] = field(default_factory=dict)  # in the first eighth of the layers; for values see below
     values: int = 0  # the layers at the beginning whose values get the format of `first`
     head: str = ""  # of the output, and of an embedding that is the output; by default Q6_K, or floats as they are
     table: str = ""  # of another embedding

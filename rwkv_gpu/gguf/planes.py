@@ -17,7 +17,7 @@ from .formats import Format
 
 Bytes = npt.NDArray[np.uint8]
 
-# What the bits of a weight stand for, times d, in types that the package gguf cannot dequantise.
+# The values of a weight's bits, relative to d, in types that the package gguf cannot dequantise.
 LEVELS = {"Q1_0": np.array([-1, 1], np.float32), "Q2_0": np.array([-1, 0, 1, 2], np.float32)}
 
 CHUNK = 1 << 20  # bytes of blocks packed at a time: they stay in cache, and threads seldom wait for each other
@@ -98,7 +98,7 @@ def _swap_places(words: slice, i: int, j: int) -> Exchange:
 # Two runs of 32 share bytes: the high nibbles of 16 bytes change with the low ones of the next 16.
 _NIBBLES_OF_RUNS = (Exchange(_apart(2), 4, _every(0x0F, 8, 64)),)
 
-# Bit r of byte l is of run r: 8 words transposed, so that word r has the bit of weight 4k + b at bit k of byte b.
+# Bit r of byte l belongs to run r. Transposing 8 words moves weight 4k + b of run r to bit k of byte b of word r.
 _BITS_OF_RUNS = (
     Exchange(_apart(4), 4, _every(0x0F, 8, 32)),
     Exchange(_apart(2), 2, _every(0x33, 8, 32)),

@@ -17,7 +17,7 @@ from .quantise_codebooks import FORMS, TERNARY, TINY, Bytes, Floats, least, quan
 
 SEARCH = [*np.linspace(0.7, 1.15, 19, dtype=np.float32)]  # scales to try, by the one that just reaches the ends
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-PLAIN = ("F32", "F16", "BF16", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")  # whose scale follows from the largest weight
+PLAIN = ("F32", "F16", "BF16", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")  # the largest weight determines the scale
 
 
 def quantise_rows(fmt: Format, values: Floats, weights: Floats | None = None) -> Bytes:
@@ -61,7 +61,7 @@ def _fitted(x: Floats, w: Floats, q: Floats, s: Floats) -> tuple[Floats, Floats]
 
 
 def symmetric(x: Floats, w: Floats, low: int) -> Floats:
-    """Scales s of runs [R, n] such that s q errs least for some whole q from `low` to -low - 1. s may be negative."""
+    """Scales s of runs [R, n] with the least error of s q, for integers q from `low` to -low - 1. s may be negative."""
     ends = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)[:, 0]
 
     def nearest(s: Floats) -> Floats:

@@ -79,7 +79,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Packed rows on their way to the device."""
+    """Packed rows that are being uploaded."""
 
     place: Place
     row: int  # of the shard

@@ -197,7 +197,7 @@ def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape
 def upload_together(device: Device, tensors: Mapping[str, Tensor], host: bool = False) -> Weights:
     """Uploads parameters in file formats; those of one format share a buffer, as in a block of a model.
 
-    With `host` it is in main memory.
+    With `host`, the buffers are in main memory.
     """
     weights = place_together(device, tensors, lambda nbytes: device.buffer(nbytes, "weights", host=host))
     for name, (fmt, raw, shape) in tensors.items():

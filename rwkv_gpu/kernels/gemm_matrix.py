@@ -204,7 +204,7 @@ def _barrier(config: GemmConfig) -> str:
 
 
 def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Subgroups with their own rows or that divide columns, one block per workgroup or several, with split columns."""
+    """Trials: subgroups divide rows or columns, workgroups have one block or several, and columns may be split."""
     every = {
         "subgroup": (8, 1, 2, 1),
         "subgroup_columns": (8, 1, MANY, 1),

@@ -292,7 +292,7 @@ class Chat:
         return other
 
     def with_model(self, llm: Backend) -> "Chat":
-        """Returns a copy that goes on with another model, which reads all messages again.
+        """Returns a copy that continues with another model, which reads all messages again.
 
         The copy has that model's own chat template, unless this chat uses another one than its model's. A model without
         a projector reads messages without their images. Settings that name token ids or adapters are left out.

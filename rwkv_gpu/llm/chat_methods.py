@@ -41,7 +41,7 @@ class ChatMethods(OpenModel):
         """
         if system is not None and not isinstance(system, str):
             raise BadInput(
-                f"system is of type {type(system).__name__}; it must be a string. chat(messages=...) goes on from "
+                f"system is of type {type(system).__name__}; it must be a string. chat(messages=...) continues from "
                 "messages, and chat_batch answers a list of conversations"
             )
         begun = messages_of(self._begun(system, messages), self.sight)

@@ -67,7 +67,7 @@ class DraftOptions:
         return most
 
     def most_of(self, head: DraftHead, most: int) -> int:
-        """Maximum tokens of a draft of a head, and of at most `most` tokens of a lookup; a block cannot be longer."""
+        """The maximum length of a draft: a lookup may have `most` tokens, but no more than a head drafts as a block."""
         if head.mask is None:
             return most if self.lookup else self.tokens or head.most
         return min(most, head.most)

@@ -277,7 +277,7 @@ def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
 
 
 def text_ids(ids: Sequence[int]) -> list[int]:
-    """The ids of a prompt that are of its text."""
+    """The ids of a prompt without those of images."""
     return [token for token in ids if not token & IMAGE]
 
 

@@ -158,7 +158,7 @@ class Repository:
         reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
         if part is not None and isinstance(error, OSError) and error.filename is None and error.errno is not None:
             reason = error.strerror or reason
-        kept = " what has arrived is kept, and the same command goes on with it" if part and part.exists() else ""
+        kept = " what has arrived is kept, and the same command continues with it" if part and part.exists() else ""
         return BadInput(f"{what}{reason};{kept or ' check the network connection'}")
 
 

@@ -143,7 +143,7 @@ class Store:
         paths = gone.paths if shared else (*gone.paths, *gone.projectors)
         nbytes = sum(map(_nbytes, paths))
         for path in paths:
-            lock = path.with_name(path.name.removesuffix(".part"))  # a download may be going on
+            lock = path.with_name(path.name.removesuffix(".part"))  # a download may be in progress
             with suppress(FileNotFoundError), WriterLock(lock):  # else deleted by another process
                 path.unlink()
         for folder in gone.paths[0].relative_to(self.folder).parents[:-1]:

@@ -32,7 +32,7 @@ class Profiled:
 
     workload: Workload  # one step: a chunk of a prompt, or a token of each sequence
     profile: Profile
-    step_seconds: float  # of a step without timestamps
+    step_seconds: float  # duration of a step without timestamps
     host_seconds: float  # share of that in Python
     roofline: Roofline
 

@@ -33,7 +33,7 @@ class LatentForm:
     scaled: bool = False  # embedding, branches and logits, as in the first MiniCPM
     glu: bool = True  # whether a feed-forward has a gate; else it is one of relu²
     index: Pairing | None = None  # of what turns in an indexer, if there is one
-    routing: Scores = "softmax"  # of files that do not say it
+    routing: Scores = "softmax"  # for files without this key
 
 
 FORMS = {

@@ -104,7 +104,7 @@ class DenseFile:
     def __init__(self, file: GGUFFile, arch: str, heads: int = 0, inside: str = "") -> None:
         """Reads the sizes. The last `heads` blocks, which predict further tokens, count as layers.
 
-        `inside` is the prefix of the names of divisors of frequencies, and of layers for functions without a form.
+        `inside` prefixes the names of frequency divisors. Functions without a form also use it for the names of layers.
         """
         self.file, self.arch, self.inside, self.blocks = file, arch, inside, f"{inside}blk"
         self.tensors = Tensors(file)

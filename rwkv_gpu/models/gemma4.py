@@ -22,7 +22,7 @@ from .transformer import FeedForward, Output, attend, feed_forward, inner, outpu
 
 ARCH = "gemma4"
 PERIOD = 6  # layers from one full layer to the next, where the file does not say which are full
-NEAR_BASE, LOGIT_CAP = 10000.0, 30.0  # of window layers, and of files that do not say it
+NEAR_BASE, LOGIT_CAP = 10000.0, 30.0  # of window layers, and for files without this key
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _senses(file: GGUFFile) -> str:
 
 
 def _part_of_tensors(file: GGUFFile) -> str | None:
-    """The part that a file with the name of a whole architecture contains, judged by its tensors."""
+    """What a file contains if its tensors are only a part of the model that its architecture names; else None."""
 
     def has(test: Callable[[str], bool]) -> bool:
         return any(test(name) for name in file.tensors)

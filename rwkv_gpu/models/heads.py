@@ -59,25 +59,25 @@ class DraftHead(Protocol):
 
     @property
     def mask(self) -> int | None:
-        """The token that stands for each one to draft, if a step drafts all; otherwise it drafts one."""
+        """The token in place of each token to draft, if a step drafts all; None if a step drafts one."""
 
     @property
     def most(self) -> int:
-        """Tokens of a draft by default; at most as many if a step drafts all."""
+        """The default length of a draft; also the maximum if a step drafts all tokens."""
 
     @property
     def links(self) -> int:
-        """The number of its blocks, each of which drafts one token; 1 if the same drafts all."""
+        """The number of blocks, if each drafts one token; 1 if one block drafts all."""
 
     @property
     def brings(self) -> Brings | None:
-        """The rows that a drafting step brings, if all tokens of a draft are at the position of the first.
+        """Computes further inputs of a drafting step, if all tokens of a draft have the position of the first.
 
-        The row of each is then one position earlier, so that it sees the positions before its own.
+        Each row is then placed one position earlier, so that it attends to the positions before its own.
         """
 
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
-        """All layers of the model; the head reads their rows."""
+        """Runs all layers of the model; the head reads their rows."""
 
     def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:
         """The logits of drafted tokens: those after the given ones, one of each sequence, or of masks. [R, V]

@@ -26,7 +26,7 @@ class ExpertForm:
 
     optional: bool = False  # whether files may have no experts: these are dense
     scores: Scores = "softmax"  # where the file does not say
-    normalise: bool | None = None  # whether shares are; None is what the file says
+    normalise: bool | None = None  # whether shares are normalised; None: as in the file
     then: Glu = "silu"
     thens: Sequence[Glu] = ()  # of each layer, in place of `then`
     glu: bool = True  # whether an expert has a gate
@@ -34,7 +34,7 @@ class ExpertForm:
     shared: bool | None = False  # whether there is a shared expert; None where the file has one
     shared_suffix: str = SHARED  # of the names of its tensors
     scales_input: bool = False  # whether shares multiply what experts read
-    by_router: bool = False  # whether layers have experts where the file has a router, whatever else it says
+    by_router: bool = False  # whether the layers with a router have experts; metadata is ignored
     beside_shared: float = 1.0  # what answers are multiplied by where there is a shared expert: that, too
     routed_first: bool = False  # whether routers read what their layer reads, without a norm
     router_cap: float = 0.0  # of the logits of routers; 0 is none

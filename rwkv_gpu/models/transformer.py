@@ -122,7 +122,7 @@ def write_keys(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> None:
 
 
 def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tensor:
-    """Multiplies each head of x by its own weights"""
+    """Norms each head of x, with separate weights"""
     if isinstance(norm, LayerNorm):
         return g.group_layer_norm(x, norm.weight, norm.bias, heads, norm.eps)
     return g.group_rms_norm(x, norm.weight, heads, norm.eps)

@@ -97,7 +97,7 @@ class Batch:
     segments: tuple[Segment, ...]
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
-    given: Given = field(default_factory=dict)  # further rows that the step brings, [T, n] each, by name
+    given: Given = field(default_factory=dict)  # further inputs of the step by name, [T, n] each
     whole: Whole = ""  # layers in which rows see all of their segment: each is a single row, or a whole image
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode

@@ -43,7 +43,7 @@ class Verdict:
 
 
 class BackgroundTrial:
-    """The first trial of a driver. It runs in a process that goes on if this one ends, and saves the verdict."""
+    """The first trial of a driver. It runs in a process of its own that outlives this one and saves the verdict."""
 
     def __init__(self, adapter: Adapter, folder: Path) -> None:
         self._adapter, self._folder = adapter, folder

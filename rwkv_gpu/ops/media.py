@@ -1,6 +1,6 @@
 """Embeddings of images in place of those of token ids, and two-dimensional positions, for any model.
 
-A step brings these rows as inputs by name. Models are not aware of them, except models that add such rows after a
+These rows are inputs of a step, by name. Models are not aware of them, except models that add such rows after a
 layer.
 """
 
@@ -19,7 +19,7 @@ NAMES = EMBEDDED, TEXT, ANGLES
 
 
 class MediaOps:
-    """The vocabulary for a step that brings rows; passes other ops on to `ops`.
+    """The vocabulary for a step with such inputs; passes other ops on to `ops`.
 
     `whole` lists the layers in which each row of an image attends to the whole image.
     """
@@ -69,7 +69,7 @@ class MediaOps:
 
 
 def with_media(g: Any, given: Collection[str], *, whole: Whole = "") -> Any:
-    """The vocabulary for a step that brings these rows; `g` itself if it brings none."""
+    """The vocabulary for a step with these inputs; `g` itself if there are none."""
     return MediaOps(g, given, whole=whole) if given or whole else g
 
 

@@ -27,8 +27,8 @@ def open_device(
     """Opens a device. `folder` holds the results of `rwkv-gpu tune` and the verdicts on drivers.
 
     `on` uses matrix units if they are correct, and raises `NoMatrixUnits` if they are unavailable; `off` never does.
-    `auto` uses them as `wants_matrix_units` says, and goes on without them if they are unavailable. The first use of a
-    driver tries it. With `at_once`, `auto` does not wait for that: `Device.settle` enables them after the trial.
+    `auto` uses them if `wants_matrix_units` is true, and continues without them if they are unavailable. The first use
+    of a driver tries it. With `at_once`, `auto` does not wait for that: `Device.settle` enables them after the trial.
     """
     if matrix_units == "off" or (matrix_units == "auto" and (portable or not wants_matrix_units(adapter, folder))):
         return Device(adapter, portable=portable, checked=checked)
@@ -45,7 +45,7 @@ def open_device(
         if matrix_units == "on":
             raise
         if library_tuned(adapter, folder) == library_digest():  # they were in use before
-            warnings.warn(f"{error}; going on without them", stacklevel=2)
+            warnings.warn(f"{error}; continuing without them", stacklevel=2)
     return Device(adapter, portable=portable, checked=checked)
 
 

@@ -101,7 +101,7 @@ class PartOps:
         self.leaving: dict[str, Any] = {}
 
     def layer(self, index: int) -> Any:
-        """Enters a layer, also one of another part; nothing runs there."""
+        """Enters a layer. In a layer of another part, no op runs."""
         return self._ops.layer(index)
 
     def __getattr__(self, name: str) -> Any:

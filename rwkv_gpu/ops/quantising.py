@@ -198,7 +198,7 @@ def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, 
 
 
 def _sums_by_fragments(config: ExpertConfig, can: Capabilities) -> bool:
-    """True if workgroups that multiply and sum have whole fragments of columns, as sums of squares require."""
+    """True if each workgroup of a product with a sum has whole fragments of columns, as sums of squares require."""
     able = config.kernel == "moe/expert_gemv_int" and PART_NEEDS[NEXT_OF_BLOCK].met(can)
     return able and config.block % can.fragment == 0
 

@@ -67,7 +67,7 @@ class Quantised:
     value: Value
     starts: Mapping[int, int]  # start of each quantised x, in vec4s, by its start in the float value, in floats
     size: int  # bytes of an integer; 0: float16
-    by_rows: bool  # row-major order, or column-major
+    by_rows: bool  # True: row-major order; False: column-major
     unit: float = 0.0  # for float16: the unit that all rows are multiples of; 0: each row has its own power of two
     eps: float | None = None  # eps of a norm still to be applied; sums of squares follow the rows then
 

@@ -262,7 +262,7 @@ class Attention:
     after_first: bool = False  # whether queries do not see the first position, except the query there
     causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
     ahead: bool = False  # if not causal: it sees all that follows it, and the window bounds only what comes before
-    # Name of rows [T, 2] that a step brings: the first position that each query sees, and the one after the last. Both
+    # Name of an input [T, 2] of the step: the first position that each query sees, and the one after the last. Both
     # never fall from row to row, and the step has one text. "": none; else it is not causal and has no window.
     bounds: str = ""
 
@@ -801,10 +801,10 @@ class Ops(Protocol[Tensor]):
         """
 
     def given(self, name: str) -> Tensor:
-        """The rows that the step brings under this name, such as patches of images. [T, n]"""
+        """The rows of the step's input of this name, such as patches of images. [T, n]"""
 
     def add_given(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
-        """x + the rows that the step brings under this name; x if it brings none"""
+        """x + the rows of the step's input of this name; x if it has none"""
         return x
 
     def write_keys(self, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> None:

@@ -118,7 +118,7 @@ class Replica:
         return {SPEED: self._speed, "device": self._claim.device}
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """Reports which conversations it has."""
+        """Reports the conversations whose states this replica has cached."""
         return {BEGINNINGS: list(self._conversations)}
 
     def check_health(self) -> None:

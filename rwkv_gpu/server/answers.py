@@ -119,7 +119,7 @@ class Answer(Reading):
 
     @property
     def running(self) -> bool:
-        """True if more may come."""
+        """True if more items may follow."""
         return self._reason == "running"
 
     def take(self, item: Item) -> Event | None:

@@ -83,7 +83,7 @@ def _left_out(item: Any) -> bool:
 
 
 def messages_of(given: Any, instructions: Any, ignored: list[str]) -> list[Json]:
-    """Converts the input to messages of a chat. Adds items that say nothing to this server's models to `ignored`."""
+    """Converts the input to messages of a chat. Adds items without meaning for this server's models to `ignored`."""
     messages: list[Json] = [{"role": "system", "content": instructions}] if instructions is not None else []
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}]
@@ -124,7 +124,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
         case "function_call_output" | "custom_tool_call_output":
             content = _text(item.get("output"), f"{where}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
-        case "reasoning":  # of the assistant's next item
+        case "reasoning":  # belongs to the assistant's next item
             messages.append({"role": REASONING, "text": _reasoning(item)})
         case _:
             known = "message, function_call, function_call_output and reasoning"

@@ -83,7 +83,7 @@ class StoredFiles:
         """Removes a file."""
         if self._found.pop(file.id, None) is not None:
             self._nbytes[file.owner] -= file.nbytes
-            self._nbytes = +self._nbytes  # without owners that have no bytes
+            self._nbytes = +self._nbytes  # drops owners without bytes
         file.pieces, file.nbytes = [], 0  # a batch may still refer to it
 
     def _of(self, owner: bytes) -> list[File]:

@@ -10,7 +10,7 @@ from typing import Any
 NAMED = ("properties", "$defs", "definitions", "patternProperties")  # keywords with schemas by name
 LISTS = ("anyOf", "oneOf", "prefixItems")
 SINGLE = ("items", "additionalProperties")
-# Keywords that say something about further keys themselves, or combine the keys of several schemas
+# Keywords that restrict further keys themselves, or combine the keys of several schemas
 OPEN = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties", "allOf",
      "anyOf", "oneOf", "$ref", "if", "not"}

@@ -90,7 +90,7 @@ class Kinds:
 
     @cached_property
     def _sets(self) -> tuple[dict[str, int], list[str]]:
-        """Created when an answer first comes near its end, since it reads the whole vocabulary."""
+        """Tokens by class as sets of bits, and the classes of `structure`. Computed late, because it is slow."""
         found: dict[str, list[int]] = {}
         for token, piece in enumerate(self.tokens):
             kind = piece.decode("utf-8", "surrogateescape")
@@ -234,7 +234,7 @@ class Closing:
         return len(tokens) + (not after.is_stopped())
 
     def _search(self, matcher: Any, text: Text) -> list[int] | None:
-        """A short way to the end of the answer, as tokens."""
+        """A short sequence of tokens that ends the answer; None if none is found."""
         start, matcher = matcher, matcher.deep_copy()
         taken: list[int] = []
         size = 0

@@ -38,7 +38,7 @@ class Family:
     causal_widths: tuple[int, ...] = ()  # of language models where they do not
     head_norms: bool = False  # whether heads of q, k and v are normed, and scores are not scaled
     axes: bool = False  # whether learned positions are tables of columns and of rows, which are added
-    centred: bool = False  # whether patches are doubled, less 1
+    centred: bool = False  # whether patches x become 2x - 1
     between: Between = "corners"  # how learned positions are interpolated
     plane: Plane | None = None  # how patches turn; None does not
     pairing: Pairing = "normal"

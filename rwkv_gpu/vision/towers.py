@@ -1,7 +1,7 @@
 """Vision towers: transformers over the patches of an image, and projectors to rows of a language model.
 
-A tower is written in the ops vocabulary, so numpy and GPUs run the same function. A step brings patches, learned
-positions and angles as rows. The patches that a projector merges form a block and are consecutive.
+A tower is written in the ops vocabulary, so numpy and GPUs run the same function. Patches, learned
+positions and angles are inputs of a step. The patches that a projector merges form a block and are consecutive.
 """
 
 from abc import ABC, abstractmethod

@@ -53,7 +53,7 @@ def own_server(tmp_path: Path) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_an_answer_goes_on_after_the_server_was_started_again(own_server, make_page, number):
+def test_an_answer_continues_after_the_server_was_started_again(own_server, make_page, number):
     page = make_page(f"http://localhost:{own_server.port}/")
     expect(page.locator("#status")).to_have_text("Ready.")
     ask_without_end(page)

@@ -45,7 +45,7 @@ def test_what_has_streamed_stays_in_place_while_more_comes(page):
     assert removed and all(text.startswith("last") for text in removed)
 
 
-def test_a_system_message_and_settings_are_those_of_one_conversation(page):
+def test_a_system_message_and_settings_equal_those_of_one_conversation(page):
     bodies = answers(page, "ok")
     page.click("#settings-button")
     page.fill("dialog textarea >> nth=0", "Be brief.")
@@ -175,7 +175,7 @@ def test_an_answer_can_be_stopped_and_the_request_ends_on_the_server(page, serve
     assert becomes_idle(server)
 
 
-def test_a_reload_in_the_middle_of_an_answer_goes_on_where_it_was(page, server):
+def test_a_reload_in_the_middle_of_an_answer_continues_where_it_was(page, server):
     ask_without_end(page)
     before = text_of(page)
     page.reload()

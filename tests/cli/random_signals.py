@@ -1,9 +1,9 @@
 """Ends every command at random moments by SIGINT and SIGTERM, and checks the files that remain.
 
 Each command runs once to its end; then it is ended by a signal at moments spread over that time. A command must end
-within GRACE seconds (a chat has 5 to save what was generated), with 128 + the number of the signal. It prints nothing
-but what it prints anyway, and leaves whole files: a batch goes on where it was, a session is loaded. The start of
-Python itself, before the command can catch a signal, is left out.
+within GRACE seconds (a chat has 5 to save what was generated), with 128 + the number of the signal. It prints
+nothing beyond its usual output, and leaves complete files: a batch continues, and a session can be loaded. Signals
+during the start of Python, before the command can catch them, are left out.
 """
 
 import os

@@ -54,7 +54,7 @@ def test_every_line_is_answered_as_if_it_were_alone(files):
     assert got["talk"]["new_tokens"] <= 3
 
 
-def test_a_run_that_was_cut_off_goes_on_where_it_was(files):
+def test_a_run_that_was_cut_off_continues_where_it_was(files):
     source, target = files
     run(source, target)
     whole = results(target)

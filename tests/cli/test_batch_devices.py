@@ -38,7 +38,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the processes in /proc")
-def test_the_lines_of_a_lost_device_go_to_another_and_a_second_run_goes_on(tmp_path):
+def test_the_lines_of_a_lost_device_go_to_another_and_a_second_run_continues(tmp_path):
     source, target = lines(tmp_path / "in.jsonl", 200), tmp_path / "out.jsonl"
     command = [*BATCH, str(source), str(target), "--device", "cpu,cpu", "--sequences", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

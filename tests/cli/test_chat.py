@@ -50,7 +50,7 @@ def test_a_template_may_come_from_a_file(tmp_path):
         )
 
 
-def test_a_session_goes_on_from_one_run_to_the_next(tmp_path):
+def test_a_session_continues_from_one_run_to_the_next(tmp_path):
     path = tmp_path / "talk.chat"
     first, second = (run(MODEL, "--session", path, stdin=text).stdout for text in ("one", "two"))
     with rwkv_gpu.load(MODEL, device="cpu") as llm:
@@ -168,7 +168,7 @@ def test_without_a_model_the_built_in_one_answers_within_seconds():
     assert after.children_user + after.children_system - before.children_user - before.children_system < 4
 
 
-def test_a_full_chat_goes_on_without_its_oldest_turns_if_asked_to(tmp_path):
+def test_a_full_chat_continues_without_its_oldest_turns_if_asked_to(tmp_path):
     model = OWN / "tiny-llama.gguf"
     options = ["--context", "128", "--template", "chatml", "--session", tmp_path / "s"]
     for turn in range(4):

@@ -85,7 +85,7 @@ def test_a_model_without_the_template_that_the_chat_needs_is_refused(conversatio
 
 
 @pytest.mark.parametrize("reason", ["memory", "Ctrl-C"])
-def test_where_loading_fails_the_model_before_goes_on_with_the_same_tokens(conversation, monkeypatch, reason):
+def test_if_loading_fails_the_previous_model_continues_with_the_same_tokens(conversation, monkeypatch, reason):
     ids, loads = conversation.chat._transcript.ids, []
     real = chat_model.load_model
 
@@ -107,7 +107,7 @@ def test_where_loading_fails_the_model_before_goes_on_with_the_same_tokens(conve
     assert conversation.model._signals.on_signal is None
 
 
-def test_a_session_goes_on_with_the_model_that_was_chosen_last(tmp_path):
+def test_a_session_continues_with_the_model_that_was_chosen_last(tmp_path):
     options = "--device cpu --temperature 0 --template chatml -n 8 --session my.chat"
     command = f"{PYTHON} -m rwkv_gpu.cli.main chat {{}} {options}"
     chat = Terminal(command.format(SECOND), tmp_path, height=50)

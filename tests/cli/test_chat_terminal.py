@@ -450,7 +450,7 @@ def test_messages_before_a_reset_stay_in_the_file(tmp_path):
     assert kept(tmp_path) == ([["one"], ["two"]], 1)
 
 
-def test_load_goes_on_in_the_other_file_and_leaves_the_first_as_it_was(tmp_path):
+def test_load_continues_in_the_other_file_and_leaves_the_first_as_it_was(tmp_path):
     for name in ("a", "b"):
         chat = session(tmp_path, name)
         say(chat, f"in {name}")
@@ -537,7 +537,7 @@ def test_a_file_that_another_program_has_changed_is_not_written_over(tmp_path):
     assert kept(tmp_path, "new.chat") == ([["one", "two"]], 0)
 
 
-def test_a_full_disk_leaves_the_old_file_and_the_chat_goes_on(tmp_path):
+def test_a_full_disk_leaves_the_old_file_and_the_chat_continues(tmp_path):
     chat = session(tmp_path, before="ulimit -f 16; ")
     say(chat, "one")
     chat.paste("long " * 4000)

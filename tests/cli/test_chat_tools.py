@@ -121,7 +121,7 @@ def test_a_question_on_the_command_line_needs_yes_for_calls(tmp_path):
         assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
 
 
-def test_a_call_is_confirmed_in_a_terminal_and_the_chat_goes_on(tmp_path):
+def test_a_call_is_confirmed_in_a_terminal_and_the_chat_continues(tmp_path):
     pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
     config(tmp_path, tiny=TINY)
     script = tmp_path / "chat.sh"

@@ -64,7 +64,7 @@ def names_of(option: click.Option) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_its_name_in_the_environment_and_the_help_says_so(name):
+def test_every_option_has_an_environment_variable_that_its_help_names(name):
     text = " ".join(run(name, "--help").output.split())
     assert "Example: rwkv-gpu " in text or "Example: eval" in text
     for option in options_of(name):

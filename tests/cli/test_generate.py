@@ -42,7 +42,7 @@ def test_the_prompt_may_come_from_a_file_or_from_stdin(tmp_path):
     assert run(MODEL, "-n", 6, stdin=b"hello").stdout == given
 
 
-def test_echo_prints_the_prompt_and_a_text_goes_on_in_its_line_but_an_answer_does_not():
+def test_echo_prints_the_prompt_and_a_text_continues_in_its_line_but_an_answer_does_not():
     text, chat = (
         run(MODEL, "-p", "hello", "-n", 2, "--echo", *more).stdout for more in ((), ("--chat", "--template", "chatml"))
     )

@@ -97,7 +97,7 @@ def test_marks_become_styles():
     assert "a * b * c" not in styled(SAMPLE, "")
 
 
-def test_what_only_looks_like_a_mark_stays():
+def test_text_that_only_resembles_markup_stays():
     for text in ("2 * 3 * 4", "2**3", "snake_case_name", "__init__", "a * b", "5 < 6 > 4", "-1", "#tag", "1.5", "*"):
         assert plain(text) == text
         assert {style for _, style in shown(text)} <= {""}

@@ -92,7 +92,7 @@ def test_other_options_are_refused_with_a_replacement_and_values_are_no_options(
     assert all(other.here.startswith(NOT_NEEDED) for other in others() if other.valued)
 
 
-def test_an_answer_goes_on_after_the_end_of_a_turn():
+def test_an_answer_continues_after_the_end_of_a_turn():
     ended, more = (
         run("chat", OWN / "quiet-rwkv7.gguf", "hello there", "--temp", 0, "-n", 90, *flag, *CPU)
         for flag in ([], ["--ignore-eos"])

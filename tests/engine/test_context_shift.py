@@ -22,7 +22,7 @@ def shifted(ids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "falcon-h1"])
-def test_an_answer_goes_on_as_from_the_text_without_its_middle(name):
+def test_an_answer_continues_as_from_the_text_without_its_middle(name):
     """There are three shifts. After each, the answer equals one computed from the remaining tokens alone."""
     runner, twin = (small(f"tiny-{name}.gguf", context=context, slots=2) for context in (CONTEXT, 2 * CONTEXT))
     ids, expected, most = ids_of(20), [], 140
@@ -45,7 +45,7 @@ def test_without_it_an_answer_ends_with_the_context():
     assert len(tokens(drive(engine)[number])) == CONTEXT - 20
 
 
-def test_it_goes_on_with_others_penalties_and_drafts():
+def test_it_continues_with_others_penalties_and_drafts():
     """Sequences that shift at different times get the same answers as alone."""
     how = [
         SamplingParams(temperature=0, repetition_penalty=1.2, max_tokens=90),

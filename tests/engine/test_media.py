@@ -94,7 +94,7 @@ def test_a_cut_takes_whole_images():
         assert [span.start for span in images.spans] == [at for at, one in enumerate(left) if one and one[1] == 0]
 
 
-def test_positions_of_any_range_are_those_of_a_walk_through_all_tokens():
+def test_positions_of_any_range_equal_those_of_a_walk_through_all_tokens():
     walked, at = [], 0
     for one in LAYOUT:
         for row in range(one.tokens if one else 1):

@@ -152,7 +152,7 @@ LENGTHS = sorted(
 )
 
 
-def test_a_sequence_that_begins_anywhere_has_the_pages_that_its_next_row_sees_and_no_more():
+def test_a_sequence_that_begins_at_any_position_has_only_the_pages_that_its_next_row_reads():
     """Tested at each boundary of a page and of a window. The row at position p sees p and the window - 1 before it."""
     for window in WINDOWS:
         for length in LENGTHS:

@@ -34,13 +34,13 @@ def penalised(tokens, logits, **settings):
 
 
 @given(TOKENS, st.integers(-1, 50))
-def test_counts_are_those_of_the_window(tokens, last_n):
+def test_counts_equal_those_of_the_window(tokens, last_n):
     window = tokens if last_n < 0 else tokens[len(tokens) - min(last_n, len(tokens)) :]
     assert counts_of(tokens, last_n) == Counter(window)
 
 
 @given(TOKENS, st.sampled_from([0.0, 0.5, 0.996]))
-def test_fading_counts_are_those_of_the_plain_rule(tokens, decay):
+def test_fading_counts_equal_those_of_the_plain_rule(tokens, decay):
     plain = {}
     for token in tokens:
         plain = {seen: count * decay for seen, count in plain.items()}
@@ -94,7 +94,7 @@ def plain_repetitions(ids, shortest, breakers):
 
 
 @given(FEW_TOKENS, st.integers(1, 4), st.sets(st.integers(0, 2), max_size=1))
-def test_repetitions_are_those_of_the_plain_rule(tokens, shortest, breakers):
+def test_repetitions_equal_those_of_the_plain_rule(tokens, shortest, breakers):
     found = repetitions(np.array(tokens, np.int64), shortest, np.array(sorted(breakers), np.int64))
     assert found == plain_repetitions(tokens, shortest, breakers)
 

@@ -68,7 +68,7 @@ def test_token_ids_of_an_endless_chat_take_bounded_memory():
     prefixes._most_key_bytes = 8 * 10 * INTERVAL
     text = list(range(40 * INTERVAL))
     for end in range(INTERVAL, 9 * INTERVAL, INTERVAL):
-        assert feed(store, prefixes, text[:end], wanted=True) == INTERVAL, "the talk goes on from its last state"
+        assert feed(store, prefixes, text[:end], wanted=True) == INTERVAL, "the chat continues from its last state"
         assert sum(lengths(prefixes)) <= 10 * INTERVAL
     assert prefixes._key_bytes == 8 * sum(lengths(prefixes))
 

@@ -11,7 +11,7 @@ from rwkv_gpu.engine.sampling import SamplingParams
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
-# A whole cache, windows, sinks, a hybrid, heads of 80 that stay float16, and latents, which do.
+# A whole cache, windows, sinks, a hybrid; and two that stay float16: heads of 80, and latents.
 KINDS = ("llama", "qwen3", "gemma3", "gpt-oss", "falcon-h1", "phi3", "deepseek2")
 # Tolerances relative to the spread of a row's logits, for most rows: in mixtures a row may get other experts.
 # In each layer q8 errs by up to 0.4% of a block's largest number, and q4 by up to 6%.
@@ -50,7 +50,7 @@ def test_a_prompt_in_chunks_equals_the_prompt_at_once(kind):
     np.testing.assert_allclose(pieces, whole, rtol=2e-2, atol=2e-2)  # a number between two quants goes either way
 
 
-def test_a_saved_state_goes_on_in_its_format_and_in_another():
+def test_a_saved_state_continues_in_its_format_and_in_another():
     ids = ids_of(40)
     asked = Request(ids, SamplingParams(temperature=0, max_tokens=6), keep=True)
     engine = Engine(small("tiny-llama.gguf", kv="q8"))
@@ -65,7 +65,7 @@ def test_a_saved_state_goes_on_in_its_format_and_in_another():
         assert drive(other)[number][-1].reused == length
 
 
-def test_on_the_gpu_the_logits_are_those_of_numpy(adapter):
+def test_on_the_gpu_the_logits_equal_those_of_numpy(adapter):
     ids = ids_of(70)
     runner, twin = small("tiny-qwen3.gguf", adapter, kv="q8"), small("tiny-qwen3.gguf", kv="q8")
     for one in (runner, twin):

@@ -326,7 +326,7 @@ def test_a_lookup_drafts_the_tokens_after_the_longest_match():
     assert index.find(text, 4) == ([4, 9, 2, 3], 3), "1 2 3 is longer than 2 3"
     assert index.find([*text, 5], 3) == ([6, 7, 1], 3)
     assert index.find([*text, 5, 8], 3) == ([], 0), "5 8 is new"
-    assert index.find([*text, 5, 8, 5, 8], 5) == ([5, 8, 5, 8, 5], 2), "what reaches the end goes on with itself"
+    assert index.find([*text, 5, 8, 5, 8], 5) == ([5, 8, 5, 8, 5], 2), "a match that reaches the end repeats itself"
 
 
 def test_a_lookup_is_right_where_a_text_repeats_itself():

@@ -205,7 +205,7 @@ def child(path, what):
 
 @posix
 @pytest.mark.parametrize(("what", "says"), [("limit", "File too large"), ("misread", "reading it back fails")])
-def test_a_disk_that_is_full_or_lies_leaves_the_old_file(tmp_path, what, says):
+def test_the_old_file_remains_if_the_disk_is_full_or_returns_wrong_bytes(tmp_path, what, says):
     with child(tmp_path / "s", what) as process:
         said = process.stdout.read()
     assert says in said
@@ -264,7 +264,7 @@ def test_a_link_leads_to_the_file_that_is_replaced_and_permissions_stay(tmp_path
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-falcon-h1.gguf"])
 @pytest.mark.parametrize(("source", "target"), [("cpu", "cpu"), ("gpu", "gpu"), ("gpu", "cpu")])
-def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, name, source, target):
+def test_a_sequence_continues_from_its_saved_state(adapter, rounding, tmp_path, name, source, target):
     """The source of the clone has continued in the meantime. A state saved on a device also continues in numpy."""
     ids = list(range(1, 90))
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:

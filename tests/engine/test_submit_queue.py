@@ -101,7 +101,7 @@ def test_a_state_is_read_after_all_deferred_steps(runner):
 
 
 @pytest.mark.parametrize("software", [True, False])
-def test_steps_whose_dispatches_overlap_go_alone_but_in_software(adapter, software):
+def test_steps_with_overlapping_dispatches_are_submitted_one_by_one_except_in_software(adapter, software):
     device = Device(adapter)
     device.capabilities = replace(device.capabilities, software=software)
     with GGUFFile.open(builtin_model()) as file:  # r, k, v and the first halves of LoRAs have formats of their own

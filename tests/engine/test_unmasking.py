@@ -31,14 +31,14 @@ def check_record(llm: rwkv_gpu.LLM, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_answer_is_that_of_llama_cpp(name):
+def test_the_answer_equals_that_of_llama_cpp(name):
     """The answer has two blocks, the second of 8 tokens."""
     with opened(name) as llm:
         assert llm.info.diffusion and not llm.info.encoder
         check_record(llm, name)
 
 
-def test_the_answer_on_a_gpu_is_that_of_llama_cpp(adapter):
+def test_the_answer_on_a_gpu_equals_that_of_llama_cpp(adapter):
     with opened(device=str(adapter.index)) as llm:
         check_record(llm, "llada")
 
@@ -53,7 +53,7 @@ def test_an_answer_is_the_same_alone_and_next_to_others():
         assert len({*alone}) == 3
 
 
-def test_an_answer_longer_than_the_masks_goes_on():
+def test_an_answer_longer_than_the_masks_continues():
     with opened(context=512) as llm:
         answer = llm.generate(PROMPT, max_tokens=CANVAS + 9, temperature=0, ignore_eos=True)
         assert len(answer.tokens) == CANVAS + 9 and answer.finish_reason == "length"

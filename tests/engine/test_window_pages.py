@@ -72,7 +72,7 @@ def test_logits_are_the_same_in_chunks_in_steps_and_of_several_sequences(runner,
     assert len(window.pager.held(0).pages) <= -(-(WINDOW + runner.cache_config.slack + CHUNK) // PAGE) + 1
 
 
-def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner, keeping_all, rounding):
+def test_a_prefix_a_fork_and_a_saved_state_continue_as_if_all_had_been_kept(runner, keeping_all, rounding):
     ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
     expected = prefill(keeping_all, ids + rest)[-1]
     prefill(runner, ids, slot=0)
@@ -91,7 +91,7 @@ def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner,
     assert rms(again, prefill(keeping_all, ids[:shorter] + rest, slot=1)[-1]) < SAME + rounding
 
 
-def test_a_state_that_was_saved_with_all_positions_goes_on_with_a_window_and_the_reverse(path, keeping_all):
+def test_a_state_that_was_saved_with_all_positions_continues_with_a_window_and_the_reverse(path, keeping_all):
     """An older file may have been saved with a shorter context, in which everything was stored."""
     ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
     windowed = made(path)

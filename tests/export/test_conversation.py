@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 
 @needs_javascript
-def test_prompts_and_their_ids_are_those_of_python(folder):
+def test_prompts_and_their_ids_equal_those_of_python(folder):
     cases, files = [], []
     for path in (builtin_model(), golden("tiny-lfm2.gguf"), golden("tiny-gemma3.gguf")):
         with GGUFFile.open(path) as file:

@@ -52,7 +52,7 @@ export default async function () {
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # the browser compiles kernels for software, which takes minutes on a busy machine
 @pytest.mark.parametrize(("name", "subgroup"), MODELS)
-def test_logits_and_tokens_are_those_of_python(name, subgroup, tmp_path, adapter):
+def test_logits_and_tokens_equal_those_of_python(name, subgroup, tmp_path, adapter):
     path = builtin_model() if name == "builtin" else golden(f"{name}.gguf")
     with GGUFFile.open(path) as file:
         manifest = export_plan(file, tmp_path, "0" * 64)

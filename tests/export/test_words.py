@@ -40,7 +40,7 @@ export default async function () {
 
 @pytest.mark.long
 @needs_javascript
-def test_tokens_in_a_browser_are_those_of_python(tmp_path):
+def test_tokens_in_a_browser_equal_those_of_python(tmp_path):
     texts, cases = json.loads(gzip.decompress(FILE.read_bytes()))["texts"], []
     for name, make in vocabularies().items():
         try:
@@ -63,7 +63,7 @@ def test_tokens_in_a_browser_are_those_of_python(tmp_path):
     assert found == {"count": len(cases) * len(texts), "wrong": []}
 
 
-def test_prompts_of_exported_templates_are_those_of_the_template():
+def test_prompts_of_exported_templates_equal_those_of_the_template():
     for path in (builtin_model(), golden("tiny-lfm2.gguf"), golden("tiny-mamba2.gguf")):
         with GGUFFile.open(path) as file:
             chat = chat_data(file.metadata, len(file.metadata["tokenizer.ggml.tokens"]))

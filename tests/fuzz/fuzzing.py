@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.targets import Target
 
-ROUND = 40  # inputs between two looks at the clock
+ROUND = 40  # inputs between two checks of the time limit
 
 
 def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -> int:

@@ -73,7 +73,7 @@ def child(first: int, count: int, device: str) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     faulthandler.dump_traceback_later(2 * SECONDS, exit=True)
     for seed, what, result in run_here(first, count, device):
-        faulthandler.dump_traceback_later(2 * SECONDS, exit=True)  # one that hangs ends the process, and is named
+        faulthandler.dump_traceback_later(2 * SECONDS, exit=True)  # ends the process if a mutant hangs
         print(f"{seed}\t{what}\t{re.sub(r'[^ -~]+', '?', result)}", flush=True)
 
 

@@ -113,7 +113,7 @@ def events_in(data: bytes) -> list[dict[str, str]]:
 
 
 def check_stream(given: tuple[list[str], list[int], int]) -> None:
-    """Checks that any text arrives as it was sent, by each API, and that a stream goes on after any event."""
+    """Checks for each API that any text arrives as it was sent, and that a stream continues after any event."""
     texts, sizes, after = given
     for text in texts:
         [one] = events_in(openai_event({"text": text}))

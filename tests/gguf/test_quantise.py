@@ -45,7 +45,7 @@ def error(name: str, values, weights=None) -> float:
 
 
 @pytest.mark.parametrize("name", GGML)
-def test_no_format_errs_more_than_ggml_writes_it(name):
+def test_no_format_has_a_larger_error_than_in_ggml(name):
     without, weighted = GGML[name]
     assert error(name, VALUES) <= without + 1e-4  # the last digit is rounded
     found = quantise_rows(BY_NAME[name], VALUES, WEIGHTS)
@@ -176,7 +176,7 @@ LOW_BITS = {
 
 
 @pytest.mark.parametrize("name", LOW_BITS)
-def test_a_mix_of_few_bits_is_that_of_llama_quantize(name):
+def test_a_mix_of_few_bits_equals_that_of_llama_quantize(name):
     def written(shared: int) -> dict[str, str]:
         rows = {"attn_k": 256 // shared, "attn_v": 256 // shared, "ffn_gate": 512, "ffn_up": 512}
         parts = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

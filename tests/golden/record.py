@@ -729,7 +729,7 @@ def jamba(seed: int) -> Made:
         "attention.head_count_kv": [0, 2, 0], "ssm.conv_kernel": 4, "ssm.inner_size": inner,
         "ssm.state_size": state, "ssm.time_step_rank": rank,
     }  # fmt: skip
-    del keys["expert_feed_forward_length"]  # experts are as wide as what the other layers have
+    del keys["expert_feed_forward_length"]  # experts are as wide as the other layers' feed-forward
     return tensors, keys | more
 
 

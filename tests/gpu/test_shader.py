@@ -88,7 +88,7 @@ def test_every_part_is_found_by_its_name_and_has_a_name_of_its_own():
     assert all(read(name) == part for name, part in every_part().items())
 
 
-def test_an_error_names_the_file_and_line_it_was_written_in(device):
+def test_a_compile_error_names_its_source_file_and_line(device):
     entry = "@compute @workgroup_size(1)\nfn main() { f(); }\n"
     whole = linked(("kernel.wgsl", entry), ("format/odd.wgsl", "// a part\nfn f() {\n    let x = missing;\n}\n"))
     with pytest.raises(ShaderError) as error:

@@ -108,7 +108,7 @@ RANKED = "moe/choices/ranked"  # wants subgroups, which FXC has not
 
 
 @each("part", [part for part in CODE if part != RANKED])
-def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(part):
+def test_what_decides_whether_a_workgroup_continues_comes_of_functions_with_one_return(part):
     """FXC does not treat the result of a function with several returns as uniform, and refuses barriers that depend on
     it.
     """

@@ -129,7 +129,7 @@ def test_a_closed_model_shows_it_and_refuses_lists():
         llm.generate(["a", "b"])
 
 
-def test_a_chat_gives_several_answers_and_goes_on_from_the_first(llm):
+def test_a_chat_gives_several_answers_and_continues_from_the_first(llm):
     chat, other = (llm.chat(template="chatml", **DRAWN) for _ in range(2))
     [first, second] = chat.send("Hi", n=2)
     assert first.tokens == other.send("Hi").tokens

@@ -30,7 +30,7 @@ def rnn():
         yield llm
 
 
-def test_a_turn_goes_on_with_the_very_ids_of_the_turns_before(chat):
+def test_a_turn_continues_with_the_very_ids_of_the_turns_before(chat):
     said = ()
     for question in ("Hi", "And you?", "日本語 🙂"):
         done = chat.send(question)
@@ -178,7 +178,7 @@ def test_a_new_system_message_holds_from_the_next_question(rnn):
 # ---------------------------------------------------------------- files
 
 
-def test_a_saved_chat_goes_on_as_if_it_had_never_been_away(chat, tmp_path):
+def test_a_saved_chat_continues_as_if_it_had_never_been_away(chat, tmp_path):
     chat.send("Hi", stop_ids=[3], logit_bias={5: -1.5}, stop=("x", "y"))
     chat.settings["logit_bias"] = {7: -2.0}
     chat.settings["stop_ids"] = frozenset({9})
@@ -191,7 +191,7 @@ def test_a_saved_chat_goes_on_as_if_it_had_never_been_away(chat, tmp_path):
     assert other.send("And?").tokens == chat.send("And?").tokens
 
 
-def test_a_full_disk_leaves_the_old_file_and_the_chat_goes_on(rnn, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_file_and_the_chat_continues(rnn, tmp_path, monkeypatch):
     chat = rnn.chat(temperature=0, max_tokens=2)
     chat.send("Hi")
     chat.save(tmp_path / "talk")
@@ -222,7 +222,7 @@ def test_another_template_applies_from_the_next_question_on(rnn):
         chat.use_template("nonesuch")
 
 
-def test_a_chat_that_may_be_truncated_goes_on_past_the_context():
+def test_a_chat_that_may_be_truncated_continues_past_the_context():
     with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=128, chunk_size=32) as llm:
         chat = llm.chat("Be brief.", template="chatml", truncate="left", max_tokens=6, seed=1)
         sizes, reused = [], []
@@ -275,7 +275,7 @@ def test_messages_in_place_of_the_system_prompt_are_refused_with_where_they_go(r
 
 
 @pytest.mark.parametrize("chat", [name for name, template in TALKS.items() if template], indirect=True)
-def test_another_model_goes_on_as_with_a_chat_of_these_messages(chat):
+def test_another_model_continues_as_with_a_chat_of_these_messages(chat):
     chat.send("Hi", stop=["nothing"])
     chat.settings = {**chat.settings, "logit_bias": {1: 2.0}}
     with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as other:

@@ -194,7 +194,7 @@ def test_models_that_reason_are_not_given_an_empty_thought():
         assert not mine.prompt([Q.for_template()], think=False).transcript.text.decode().endswith(opening), name
 
 
-def test_an_answer_that_goes_on_is_in_the_channel_of_answers():
+def test_an_answer_that_continues_is_in_the_channel_of_answers():
     mine = chat_format("tiny-gpt-oss.gguf", "harmony")
     begun = {"role": "assistant", "content": "word " * 40}
     prompt = mine.prompt([Q.for_template(), begun], continues=True)
@@ -202,7 +202,7 @@ def test_an_answer_that_goes_on_is_in_the_channel_of_answers():
     assert not mine.reader(prompt, SamplingParams())._thinking.inside
 
 
-def test_reasoning_without_an_answer_goes_on_as_reasoning():
+def test_reasoning_without_an_answer_continues_as_reasoning():
     templates, _ = template_matrix.load()
     mine = chat_format("tiny-llama.gguf", templates["Qwen-Qwen3-0.6B"])
     begun = {"role": "assistant", "content": "", "reasoning_content": "Let me"}

@@ -35,7 +35,7 @@ def test_an_answer_has_its_text_and_its_calls(chat):
     assert (call["name"], json.loads(call["arguments"])) == ("add", {"a": 1})
 
 
-def test_the_model_goes_on_with_the_results_as_a_chat_completion_does(llm, chat):
+def test_the_model_continues_with_the_results_as_a_chat_completion_does(llm, chat):
     [call] = chat.calls
     with pytest.raises(BadInput):
         chat.answer_calls([])

@@ -350,7 +350,7 @@ def test_all_readers_of_an_answer_see_its_end(driven):
     assert sorted(text for some in texts for text in some) == list("abcdefghij")
 
 
-def test_what_a_callback_raises_ends_the_answer_and_goes_on_to_the_caller(driven):
+def test_an_exception_in_a_callback_ends_the_answer_and_reaches_the_caller(driven):
     engine = Alphabet()
 
     def refuse(done, total):

@@ -55,7 +55,7 @@ print("parent", *calls)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("0", marks=pytest.mark.gpu)])
-def test_a_forked_process_is_refused_at_once_and_its_parent_goes_on(device):
+def test_a_forked_process_is_refused_at_once_and_its_parent_continues(device):
     program = [sys.executable, "-c", PROGRAM, str(OWN / "tiny-rwkv7.gguf"), device]
     run = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == 0, run.stderr

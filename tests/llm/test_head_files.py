@@ -263,7 +263,7 @@ FAULTS = {
 }
 
 
-def test_a_head_that_does_not_fit_is_one_line_and_the_model_answers(apart, tmp_path):
+def test_a_head_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(apart, tmp_path):
     model, mtp = apart
     expected = answer(model)[0]
     for number, (spoil, words) in enumerate(FAULTS.items()):

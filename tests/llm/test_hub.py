@@ -96,7 +96,7 @@ def test_of_several_models_of_a_repository_a_name_alone_means_the_one_that_the_h
     assert hub.find("hf.co/owner/name") == hub.store.find("name") == four
 
 
-def test_a_file_that_lies_in_the_folder_of_models_is_found_by_its_name(hub, tmp_path):
+def test_a_file_in_the_folder_of_models_is_found_by_its_name(hub, tmp_path):
     (tmp_path / "own.gguf").write_bytes(ONE)
     assert hub.store.find("own") == hub.store.find("own.gguf") == tmp_path / "own.gguf"
     assert hub.store.find("other") is None
@@ -124,7 +124,7 @@ def test_the_callers_token_is_used_and_progress_is_reported(server, tmp_path):
     assert seen[-1] == ("model-Q4_K_M.gguf", len(ONE), len(ONE))
 
 
-def test_load_takes_hub_names_and_the_names_of_others(hub):
+def test_load_takes_hub_names_and_option_names_of_other_libraries(hub):
     with rwkv_gpu.load("hf.co/owner/name:Q4_K_M", device="cpu", hub=hub) as llm:
         assert llm.info.name == "model-Q4_K_M"
     with rwkv_gpu.load(repo_id="owner/name", filename="model-Q4_K_S.gguf", device="cpu", hub=hub) as llm:

@@ -107,7 +107,7 @@ def test_a_closed_model_raises_closed(llm):
 # ---------------------------------------------------------------- texts that are given
 
 
-def test_logprobs_and_perplexity_are_those_of_the_logits(llm):
+def test_logprobs_and_perplexity_equal_those_of_the_logits(llm):
     ids = np.random.default_rng(1).integers(3, 260, 150).tolist()
     logits = llm.logits(ids).astype(np.float64)
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

@@ -61,7 +61,7 @@ def test_quantize_keeps_a_head(file, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["missing", "size"])
-def test_a_head_that_does_not_fit_is_one_line_and_the_model_answers(file, tmp_path, fault):
+def test_a_head_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(file, tmp_path, fault):
     parts = take_apart(file.read_bytes())
     [tensor] = [one for one in parts.tensors if one.name == b"blk.4.nextn.eh_proj.weight"]
     if fault == "missing":

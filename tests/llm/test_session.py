@@ -45,7 +45,7 @@ def test_all_branches_and_the_current_one_come_back(llm, tmp_path):
     assert llm.load_chat(tmp_path / "s").messages == second.messages
 
 
-def test_the_current_branch_goes_on_without_its_prompt_being_computed_again(llm, tmp_path):
+def test_the_current_branch_continues_without_its_prompt_being_computed_again(llm, tmp_path):
     chat = llm.chat(**GREEDY)
     chat.send("Hello there, how are you?")
     save_chats(tmp_path / "s", [llm.chat(**GREEDY), chat], 1)
@@ -72,7 +72,7 @@ def test_numbers_beyond_float16_stay_in_float32():
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-lfm2"])
-def test_a_chat_without_its_oldest_turns_goes_on_where_its_prompts_began(tmp_path, name):
+def test_a_chat_without_its_oldest_turns_continues_where_its_prompts_began(tmp_path, name):
     how = {"device": "cpu", "kv": "f32", "context": 256}
     with rwkv_gpu.load(OWN / f"{name}.gguf", **how) as llm, rwkv_gpu.load(OWN / f"{name}.gguf", **how) as other:
         chat = llm.chat("Be brief.", truncate="left", **GREEDY)
@@ -193,7 +193,7 @@ def test_a_state_goes_to_the_same_file_under_another_name_and_to_no_other(llm, t
         assert loaded.send("And?").stats.reused_tokens == 0
 
 
-def test_the_digest_is_that_of_the_whole_file_and_is_computed_once(tmp_path, monkeypatch):
+def test_the_digest_equals_that_of_the_whole_file_and_is_computed_once(tmp_path, monkeypatch):
     import hashlib
 
     path = tmp_path / "m"
@@ -265,7 +265,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("notes", ODD.values(), ids=ODD)
-def test_notes_that_make_no_sense_are_refused(llm, tmp_path, notes):
+def test_contradictory_notes_are_refused(llm, tmp_path, notes):
     state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, notes)
     with pytest.raises(BadFile):
         llm.load_chat(tmp_path / "s")

@@ -31,11 +31,11 @@ def run(*arguments: object):
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-rwkv7", "tiny-granitehybrid", "tiny-gemma4"])
-def test_answers_over_several_devices_are_those_of_one(name):
+def test_answers_over_several_devices_equal_those_of_one(name):
     settings = {"max_tokens": 12, "temperature": 0.9, "seed": 3, "repeat_penalty": 1.3}
     with opened(name, device="cpu") as one, opened(name, device="cpu,cpu", split="1,1") as two:
         assert two.info.device.count("cpu (layer") == 2
-        for prompt in (PROMPT, PROMPT[:7], [*PROMPT, 30, 31]):  # the last goes on from a stored prefix
+        for prompt in (PROMPT, PROMPT[:7], [*PROMPT, 30, 31]):  # the last continues from a stored prefix
             assert one.generate(prompt, **settings).tokens == two.generate(prompt, **settings).tokens
 
 

@@ -77,7 +77,7 @@ def test_a_model_in_parts_is_one_model(store, server):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_connection_that_is_cut_off_goes_on_where_it_stopped(store, server, ranges):
+def test_a_connection_that_is_cut_off_continues_where_it_stopped(store, server, ranges):
     server.cut_after, server.cuts, server.ranges = 1 << 20, 2, ranges
     assert pull(store, server).read_bytes() == WHOLE
     starts = [wanted for _, wanted in server.asked]

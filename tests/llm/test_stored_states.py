@@ -217,7 +217,7 @@ class Slow(MemoryStore):
         return super().get(keys)
 
 
-def test_others_go_on_while_a_store_is_slow_and_a_closed_answer_is_dropped():
+def test_others_continue_while_a_store_is_slow_and_a_closed_answer_is_dropped():
     store = Slow()
     with opened(MODELS[0], store) as llm:
         waiting = llm.chat().stream(FIRST, **SETTINGS)
@@ -302,7 +302,7 @@ def test_computing_begins_while_a_fetch_takes_long_and_a_late_state_is_left():
     assert llm.states.counts.fetched == 0
 
 
-def test_a_prompt_that_is_being_computed_goes_on_from_a_state_that_comes(path):
+def test_a_prompt_that_is_being_computed_continues_from_a_state_that_comes(path):
     """The state arrives after some chunks of the prompt, and the answer is the same."""
     store = MemoryStore()
     answer = first_turn(path, store)

@@ -91,7 +91,7 @@ def test_chunks_put_together_are_the_whole(llm, n):
         assert found[-1]["usage"]["total_tokens"] == whole["usage"]["total_tokens"] and not found[-1]["choices"]
 
 
-def test_embeddings_are_those_of_embed(llm):
+def test_embeddings_equal_those_of_embed(llm):
     reply = llm.create_embedding(["The sea", "A hill"], model="mine")
     vectors = llm.embed(["The sea", "A hill"])
     assert reply["object"] == "list" and reply["model"] == "mine"

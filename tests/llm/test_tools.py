@@ -83,7 +83,7 @@ def test_a_required_call_keeps_to_its_schema_in_every_form(models, name):
             assert call["function"]["name"] == "now" and arguments == {}
 
 
-def test_a_call_cannot_be_required_where_no_grammar_has_its_form(models):
+def test_a_call_cannot_be_required_if_no_grammar_supports_its_format(models):
     tools = Tools.read({"tools": [WEATHER], "tool_choice": "required"})
     for form in ("gemma4", "lfm2", "minimax"):
         with pytest.raises(BadInput, match=f"form of {form}.*use tool_choice auto"):
@@ -113,7 +113,7 @@ def test_several_calls_may_be_required_at_once(models):
     assert max(counts) > 1
 
 
-def test_without_tools_or_with_none_nothing_is_read_as_a_call(models):
+def test_text_is_not_parsed_as_a_call_without_tools_or_with_tool_choice_none(models):
     llm = models("hermes")
     assert "tool_call" not in prompt_of(llm, QUESTION)
     assert "tool_call" not in prompt_of(llm, QUESTION, tools=[WEATHER], tool_choice="none")

@@ -77,7 +77,7 @@ def test_a_name_of_one_server_stays_as_it_is():
         assert [tool.name for tool in servers.tools] == NAMES
 
 
-def test_a_server_that_dies_is_a_sentence_and_the_others_go_on():
+def test_a_server_that_dies_is_a_sentence_and_the_others_continue():
     with over_http() as (remote, end), connected(STDIO, remote) as servers:
         waiting = [servers.begin("local_die", "{}"), servers.begin("local_add", '{"a": 1, "b": 2}')]
         for future in waiting:
@@ -89,7 +89,7 @@ def test_a_server_that_dies_is_a_sentence_and_the_others_go_on():
         assert called(servers, "remote_add", '{"a": 1, "b": 2}').failed
 
 
-def test_a_call_that_hangs_is_given_up_and_the_server_goes_on():
+def test_a_call_that_hangs_is_given_up_and_the_server_continues():
     with connected(STDIO, call=0.01) as servers:
         servers.tools  # noqa: B018  waits until they are listed
         assert called(servers, "hang") == Result("error: no answer within 0.01 s", failed=True)

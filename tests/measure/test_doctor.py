@@ -86,7 +86,7 @@ def spoil(monkeypatch, old, new, part=""):
         ("dense/binary/add", "return", "retrun"),
     ],
 )
-def test_a_kernel_that_lies_is_found(fast_device, monkeypatch, part, old, new):
+def test_a_kernel_with_wrong_results_is_found(fast_device, monkeypatch, part, old, new):
     assert old in shaders.read(part).text
     spoil(monkeypatch, old, new, part)
     both = [trial for trial in all_cases(fast_device) if trial.op in ("add", "mul")]
@@ -99,7 +99,7 @@ def test_a_kernel_that_lies_is_found(fast_device, monkeypatch, part, old, new):
     assert "\n" not in str(report.wrong[0])
 
 
-def test_random_weights_are_those_of_a_model():
+def test_random_weights_equal_those_of_a_model():
     for fmt in FORMATS.values():
         values = Stored.random(fmt, 4, 512).values
         assert np.isfinite(values).all()

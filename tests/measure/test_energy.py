@@ -111,7 +111,7 @@ def test_hwmon_gives_the_energy_or_the_power_of_a_card(tmp_path, sensor, value):
     assert find_meter("Intel Arc A770", tmp_path, no_library) is None
 
 
-def test_rapl_goes_on_where_its_counter_begins_again(tmp_path):
+def test_rapl_continues_where_its_counter_begins_again(tmp_path):
     zone = tmp_path / "class" / "powercap" / "intel-rapl:0"
     write(zone / "name", "package-0")
     write(zone / "energy_uj", "9000000")
@@ -128,7 +128,7 @@ def test_without_energy_readings_there_is_no_meter(tmp_path):
     assert find_meter("cpu", tmp_path, no_library) is None
 
 
-def test_tokens_a_joule_are_those_of_all_passes():
+def test_tokens_a_joule_equal_those_of_all_passes():
     [work] = workloads([0], [10], [0], [1], [512])
     passes = (Timing(1.0, 0.1), Timing(3.0, 0.1))
     assert Result(work, passes, None, None, joules=4.0).tokens_per_joule == 5.0

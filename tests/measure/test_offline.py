@@ -100,7 +100,7 @@ def test_of_another_commit_only_texts_that_are_new_are_compiled(tmp_path):
 
 
 @posix
-def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():
+def test_the_output_of_a_compiler_is_reported_only_if_it_fails():
     assert refused(["sh", "-c", "echo fine >&2"]) == ""
     assert refused(["sh", "-c", "echo no >&2; exit 1"]) == "no"
     assert refused(["sh", "-c", "exit 3"]) == "ended with 3"

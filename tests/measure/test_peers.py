@@ -90,7 +90,7 @@ def test_an_encoder_embeds_texts_in_turns_with_a_peer(tmp_path, monkeypatch):
     assert "ended with 7" in result.stderr
 
 
-def test_sides_make_ready_settle_and_are_timed_in_turns():
+def test_peers_are_prepared_and_settle_then_are_timed_in_turns():
     calls: list[str] = []
     rates = measure([Fake("a", calls), Fake("b", calls)], WORK, repeats=2, settle=1.5)
     turn = ["a warms", "a", "b warms", "b"]
@@ -99,7 +99,7 @@ def test_sides_make_ready_settle_and_are_timed_in_turns():
     assert rates == {"a": [16.0, 16.0], "b": [16.0, 16.0]}
 
 
-def test_before_a_pass_a_side_begins_it_or_reads_all_of_a_prompt():
+def test_a_warm_up_reads_the_whole_prompt_or_generates_a_few_tokens():
     assert begun(Workload("tg", 128, 0, 2, 64)) == Workload("tg", 8, 0, 2, 64)
     assert begun(Workload("tg", 4, 512, 1, 64)) == Workload("tg", 4, 512, 1, 64)
     assert begun(Workload("pp", 512, 0, 1, 64)) == Workload("pp", 512, 0, 1, 64)
@@ -115,7 +115,7 @@ def test_a_side_that_ends_is_asked_nothing_more_and_has_no_rate(passes):
 
 
 @pytest.mark.parametrize(("manner", "reason"), [("end", "ended with 7"), ("sleep", "took more than 2 s")])
-def test_the_table_goes_on_without_a_peer_that_fails(tmp_path, monkeypatch, manner, reason):
+def test_the_table_continues_without_a_peer_that_fails(tmp_path, monkeypatch, manner, reason):
     script = tmp_path / "peer.py"
     script.write_text(PEER.replace("MANNER", manner))
     monkeypatch.setattr(sides, "SCRIPT", script)

@@ -20,7 +20,7 @@ from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32, gguf, tensor
 PATH = Path(__file__).parent / "published_headers.json.xz"
 KINDS = {"UINT32": U32, "INT32": I32, "FLOAT32": F32, "BOOL": BOOL, "STRING": STRING, "ARRAY": ARRAY}
 TYPES = {fmt.name: number for number, fmt in FORMATS.items()}
-OWN = "general.", "tokenizer."  # keys that say nothing about the shape of a model
+OWN = "general.", "tokenizer."  # keys that do not affect the shape of a model
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_sequences_of_one_step_equal_each_alone(runner, rounding):
             assert rms(row, alone(runner, ids)) < SAME + rounding
 
 
-def test_a_shared_prefix_is_copied_where_two_go_on_from_it(runner, rounding):
+def test_a_shared_prefix_is_copied_where_two_continue_from_it(runner, rounding):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
     runner.store.adopt(1, runner.store.keep(0, 100), 100)
@@ -74,7 +74,7 @@ def test_a_shared_prefix_is_copied_where_two_go_on_from_it(runner, rounding):
     assert rms(mine, alone(runner, ids + first)) < SAME + rounding
 
 
-def test_a_saved_state_is_one_row_a_position_and_goes_on_elsewhere(runner, rounding):
+def test_a_saved_state_is_one_row_a_position_and_continues_elsewhere(runner, rounding):
     ids, rest = ids_of(100, 1), ids_of(5, 2)
     prefill(runner, ids, slot=0)
     state = runner.read_state(0)
@@ -109,7 +109,7 @@ def test_a_chat_reuses_its_earlier_messages():
 
 
 @pytest.mark.parametrize(("name", "heads"), [("glm-4.7-flash-30b", 20 * 512), ("deepseek-v2-lite-16b", 16 * 320)])
-def test_the_cache_is_that_of_latents_and_many_times_smaller_than_that_of_heads(name, heads):
+def test_the_cache_stores_latents_and_is_many_times_smaller_than_one_of_heads(name, heads):
     with open_synthetic(name) as file:
         model = load_model(file)
         layers = len(model.caches)

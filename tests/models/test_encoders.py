@@ -128,7 +128,7 @@ def test_embedding_gemma_always_attends_to_both_sides(tmp_path):
     assert rms(changed(tmp_path, whole, ids) - expected) < SAME
 
 
-def test_an_encoder_that_sees_back_only_is_one_nevertheless(tmp_path):
+def test_an_encoder_with_causal_attention_is_still_an_encoder(tmp_path):
     whole = parts("tiny-eurobert")
     without(whole, KEY)
     model = loaded(tmp_path, whole)
@@ -179,7 +179,7 @@ def test_a_text_is_of_the_first_type_of_tokens(tmp_path):
     assert rms(changed(tmp_path, whole, ids) - expected) > SEEN
 
 
-def test_types_of_tokens_may_be_in_halves(tmp_path):
+def test_token_types_may_be_float16(tmp_path):
     (ids, expected), whole = record_of("tiny-bert"), parts("tiny-bert")
     types = next(one for one in whole.tensors if one.name == b"token_types.weight")
     types.kind, types.data = 1, np.frombuffer(types.data, np.float32).astype(np.float16).tobytes()

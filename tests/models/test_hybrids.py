@@ -125,7 +125,7 @@ def test_states_after_4096_random_tokens_are_finite_and_those_of_numpy(adapter, 
 
 
 @pytest.mark.parametrize("arch", ["lfm2", "lfm2moe"])
-def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_forks(fast_device, arch, rounding):
+def test_a_convolution_in_a_product_continues_from_steps_of_several_rows_and_from_forks(fast_device, arch, rounding):
     """Prompts and batches convolve in a separate dispatch; a step of one row convolves in the product that reads it."""
     with GGUFFile.open(OWN / f"tiny-{arch}.gguf") as file:
         model = load_model(file)

@@ -66,7 +66,7 @@ def test_a_block_that_predicts_further_tokens_is_not_executed(tmp_path):
         load_model(file)
 
 
-def test_llama4_sees_chunks_in_layers_that_turn_and_all_in_every_fourth():
+def test_llama4_attends_to_chunks_in_layers_with_rotation_and_to_all_positions_in_every_fourth():
     with GGUFFile.open(golden("tiny-llama4.gguf")) as file:
         hows = [attention.how for attention in load_model(file).attentions]
     assert [how.chunk for how in hows] == [CHUNK, CHUNK, CHUNK, 0]

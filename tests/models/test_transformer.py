@@ -125,7 +125,7 @@ def test_gate_and_up_of_two_formats_stay_apart(device, tmp_path):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_the_number_of_parameters_is_that_of_the_file(tmp_path, arch):
+def test_the_number_of_parameters_equals_that_of_the_file(tmp_path, arch):
     with GGUFFile.open(write(tmp_path, arch, tiny_tensors(arch))) as file:
         model = load_model(file)
         loaded, expected = host_weights(file, parameters_of(file, model)), float_weights(file, model)

@@ -43,7 +43,7 @@ class Change:
 
     @property
     def name(self) -> str:
-        """Both texts. The name stays the same when the lines of the file move."""
+        """The texts before and after. Unlike a line number, this stays the same when lines of the file move."""
         return f"{' '.join(self.before.split())[:100]}  ->  {' '.join(self.after.split())[:100]}"
 
     def order(self, seed: int) -> bytes:

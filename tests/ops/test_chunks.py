@@ -107,7 +107,7 @@ def test_a_device_without_subgroups_goes_token_by_token():
 
 
 @pytest.mark.parametrize("kind", ["time mix", "by channel"])
-def test_sequences_of_1_to_70_tokens_and_those_that_go_on_equal_the_reference(fast_device, kind):
+def test_sequences_of_1_to_70_tokens_and_those_that_continue_equal_the_reference(fast_device, kind):
     case, lengths = case_in_chunks(kind, 32), [*range(1, 34), 47, 48, 49, 63, 64, 65, 70]
     steps = []
     for start in (0, 3):
@@ -126,7 +126,7 @@ def test_a_state_is_spread_over_lanes_in_several_ways(fast_device, how):
     mix_case(3, 32).assert_same(fast_device, [(batch, mix_inputs(batch.rows, 3, 32))], rows=80, tuning=tuning)
 
 
-def test_chunks_keep_a_state_that_goes_on_for_4096_tokens_near_the_reference(fast_device):
+def test_chunks_keep_a_state_that_continues_for_4096_tokens_near_the_reference(fast_device):
     case = mix_case(3, 32)
     steps = [(batch_of([(2, 1024 * i, 1024)]), mix_inputs(1024, 3, 32, seed=i)) for i in range(4)]
     case.assert_same(fast_device, steps, rows=1024, tuning=tuned(fast_device))
@@ -140,7 +140,7 @@ def test_a_sequence_of_nan_touches_no_other_in_chunks(fast_device, kind):
     for array in sick_inputs.values():
         array[20:29] = np.nan
     for array in sick_slots.values():
-        array[[2, 4]] = np.nan  # 4 begins, so that it does not see its state
+        array[[2, 4]] = np.nan  # sequence 4 begins, so its old state is not read
     how = {"rows": 64, "tuning": tuned(fast_device)}
     [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)], **how)
     [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)], **how)

@@ -43,7 +43,7 @@ def rows_of(count: int) -> Arrays:
 
 
 @pytest.mark.parametrize("width", [2, 3, 4])
-def test_a_convolution_is_that_of_numpy_over_the_whole_sequence(width):
+def test_a_convolution_equals_that_of_numpy_over_the_whole_sequence(width):
     case, inputs = conv_case(width, "none"), rows_of(20)
     states: dict[str, Any] = {"past": np.full((1, width - 1, CHANNELS), np.nan, np.float32)}
     y = case.says(Reference(case.weights, states, batch_of([(0, 0, 20)])), named(case.weights), case.states, **inputs)[

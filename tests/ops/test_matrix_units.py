@@ -138,7 +138,7 @@ def test_few_sequences_decode_without_them(rows):
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-def test_decode_has_the_kernels_of_a_device_without_them(rows):
+def test_decode_uses_kernels_without_matrix_units(rows):
     with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file:
         assert not kernels_of(file, rows, prefill=False) & {PRODUCTS, EXPERTS, ATTENTION}
 

@@ -126,7 +126,7 @@ def test_the_first_use_starts_at_once_and_enables_them_when_the_trial_has_ended(
     assert later.capabilities == device.capabilities and later.pending is None and len(background) == 1
 
 
-def test_the_first_use_goes_on_without_them_where_the_trial_fails(opened, background, tmp_path):
+def test_the_first_use_continues_without_them_where_the_trial_fails(opened, background, tmp_path):
     device = open_device(ADAPTER, "auto", tmp_path, at_once=True)
     before = device.capabilities
     keep_verdict(ADAPTER, tmp_path, Verdict("the driver crashed (signal 11)"))

@@ -255,7 +255,7 @@ def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
-def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings):
+def test_rows_with_bad_numbers_get_no_token_and_do_not_affect_other_rows(device, settings):
     how = SamplingInputs.of(rows_of(6, **settings)).how
     both = Both(device, 1025, 6, how=how)
     logits = normal(6, 1025)

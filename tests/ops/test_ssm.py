@@ -252,7 +252,7 @@ def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, name):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_a_norm_by_groups_is_that_of_each_group(device, groups):
+def test_a_norm_by_groups_equals_that_of_each_group(device, groups):
     weights = {"gain": normal(96), "shared": normal(96 // groups, seed=2), "bias": normal(96, seed=3)}
 
     def says(g, w, s, x):  # noqa: ARG001

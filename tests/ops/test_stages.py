@@ -47,7 +47,7 @@ def written() -> str:
     return re.search(rf"^{re.escape(HEAD)}.*(?:\n\|.*)*", PAGE.read_text(encoding="utf-8"), re.MULTILINE)[0]
 
 
-def test_the_table_of_kernels_and_stages_is_that_of_the_docs():
+def test_the_table_of_kernels_and_stages_equals_that_of_the_docs():
     """A kernel that gained or lost a fusion changes the table; the head of this file says how to write it."""
     assert written() == table()
 

@@ -288,7 +288,7 @@ def results(path: Path) -> dict[int, str]:
     return texts
 
 
-def test_a_batch_that_was_killed_goes_on_and_computes_nothing_again(head, tmp_path):
+def test_a_batch_that_was_killed_continues_and_computes_nothing_again(head, tmp_path):
     from ray import serve
 
     serve.delete("default")  # its processors are for the batch

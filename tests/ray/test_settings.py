@@ -68,12 +68,12 @@ def test_devices_are_shared_only_when_all_are_taken(tmp_path):
     assert [one.device for one in taken] == ["0", "1", "0", "1"]
 
 
-def test_ray_s_own_numbers_decide_where_it_gives_them():
+def test_gpus_that_ray_assigns_take_precedence():
     listed = {"all": ["3", "5"], "llvm": ["7"]}.get
     take = partial(claim, list_devices=lambda wanted: listed(wanted) or [])
     assert take("auto", ["1"], 0.0).device == "5"
     assert take("cpu", ["1"], 0.0).device == "cpu"
-    assert take("llvm", [], 0.0).device == "llvm"  # nothing was given: whoever says so shares it
+    assert take("llvm", [], 0.0).device == "llvm"  # Ray assigned no GPU, so the named one is shared
     with pytest.raises(NoAdapter, match="GPU 2, and wgpu sees 2"):
         take("auto", ["2"], 0.0)
 

@@ -25,7 +25,7 @@ BODIES = {
 }
 
 
-def test_the_tables_of_fields_are_those_of_the_source():
+def test_the_tables_of_fields_equal_those_of_the_source():
     """`python -m tests.server.field_tables` prints the tables."""
     assert tables() in PAGE
 

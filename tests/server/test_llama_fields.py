@@ -91,7 +91,7 @@ def test_a_response_has_the_fields_that_were_named(llama):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_probabilities_after_sampling_are_those_of_the_tokens_that_were_kept(llama, stream):
+def test_probabilities_after_sampling_equal_those_of_the_tokens_that_were_kept(llama, stream):
     asked = {**ASK, "temperature": 1.0, "seed": 3, "n_probs": 5, "post_sampling_probs": True, "stream": stream}
     for more, count, least in [({"top_k": 3}, 3, 0.99), ({"temperature": 0}, 1, 1.0), ({"top_k": 0}, 5, 0.0)]:
         if stream:

@@ -167,7 +167,7 @@ def test_a_download_in_the_background_is_shown_and_cancelled(tmp_path):
         assert not any(tmp_path.iterdir())
 
 
-def test_a_pull_ends_with_its_client_and_goes_on_where_it_stopped(tmp_path):
+def test_a_pull_ends_with_its_client_and_continues_where_it_stopped(tmp_path):
     with managed(tmp_path) as server:
         pulls, held = server.service.pulls, threading.Event()
         progress = pulls._progress

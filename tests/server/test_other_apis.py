@@ -126,7 +126,7 @@ def test_anthropic_errors_have_their_shape(llama, body, match):
     assert match in found["error"]["message"]
 
 
-def test_anthropic_goes_on_with_the_answer_that_a_request_ends_with(llama):
+def test_anthropic_continues_with_the_answer_that_a_request_ends_with(llama):
     begun = [*HELLO, {"role": "assistant", "content": "the world"}]
     same = {"model": "tiny", "messages": begun, "continue_final_message": True, "max_tokens": 8, "temperature": 0}
     expected = llama.post("/v1/chat/completions", same)
@@ -243,7 +243,7 @@ def test_a_model_without_a_limit_has_no_context_of_0(llama, monkeypatch, context
      ("-1m", math.inf), ("1h1", ...), ("nan", ...), ("", ...), ("m", ...), ("1e3s", ...), ("9" * 10**6, ...),
      (True, ...)],
 )  # fmt: skip
-def test_durations_are_those_of_ollama(given, seconds):
+def test_durations_equal_those_of_ollama(given, seconds):
     if seconds is not ...:
         assert duration(given) == seconds
         return

@@ -151,7 +151,7 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
             rest = response.read().decode()
             assert '"code":"engine_lost"' in rest and "[DONE]" not in rest
         else:
-            assert response.read(300)  # it goes on
+            assert response.read(300)  # the stream continues
         response.close()
         connection.close()
     number, _ = server.chat("while it is away")
@@ -162,7 +162,7 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
     assert set(again) == {0, 1}
 
 
-def test_a_conversation_whose_replica_is_killed_goes_on_elsewhere_with_its_state(server):
+def test_a_conversation_whose_replica_is_killed_continues_elsewhere_with_its_state(server):
     server.wait_ready()
     messages = ["a first question, " * 20]
     number, answer = server.chat(*messages)

@@ -150,7 +150,7 @@ def test_what_cannot_be_is_refused(server, change, param):
     assert (status, answer["error"]["param"]) == (400, param)
 
 
-def test_a_response_goes_on_with_the_one_before_it(server):
+def test_a_response_continues_with_the_one_before_it(server):
     first = server.post("/v1/responses", ASK)
     assert server.get(f"/v1/responses/{first['id']}") == first
     more = {**ASK, "input": "And then?", "previous_response_id": first["id"]}

@@ -40,7 +40,7 @@ LEAST, MOST = 1024 - (1 << 63), (1 << 63) - 1024
         (True, True),
     ],
 )
-def test_only_schemas_that_say_nothing_are_narrowed(schema, expected):
+def test_only_schemas_without_restrictions_are_narrowed(schema, expected):
     before = json.dumps(schema)
     assert closed(schema) == expected
     assert json.dumps(schema) == before

@@ -36,7 +36,7 @@ def recorded(request: pytest.FixtureRequest) -> tuple[Any, Tokenizer]:
     return load(request.param)
 
 
-def test_ids_are_those_of_llama_cpp(recorded):
+def test_ids_equal_those_of_llama_cpp(recorded):
     record, tokenizer = recorded
     assert len(record["cases"]) > 150
     for case in record["cases"]:
@@ -54,7 +54,7 @@ def test_strings_give_the_ids_of_their_bytes(recorded):
         assert tokenizer.encode(text) == tokenizer.encode(text.encode())
 
 
-def test_decoded_text_is_that_of_llama_cpp(recorded):
+def test_decoded_text_equals_that_of_llama_cpp(recorded):
     record, tokenizer = recorded
     for case in record["cases"]:
         # Recorded with specials shown: RWKV's <s> can come from plain text too.
@@ -62,7 +62,7 @@ def test_decoded_text_is_that_of_llama_cpp(recorded):
         assert tokenizer.decode_bytes(case["parse"], special=True).hex() == case["detok_parse_hex"]
 
 
-def test_streamed_text_is_that_of_llama_cpp(recorded):
+def test_streamed_text_equals_that_of_llama_cpp(recorded):
     record, tokenizer = recorded
     for case in record["cases"]:
         stream = tokenizer.stream(special=True)
@@ -70,7 +70,7 @@ def test_streamed_text_is_that_of_llama_cpp(recorded):
         assert text == bytes.fromhex(case["detok_parse_hex"]).decode("utf-8", "replace")
 
 
-def test_pieces_are_those_of_llama_cpp(recorded):
+def test_pieces_equal_those_of_llama_cpp(recorded):
     record, tokenizer = recorded
     for token, piece in record["pieces_plain_hex"].items():
         assert tokenizer.piece(int(token)).hex() == piece
@@ -78,7 +78,7 @@ def test_pieces_are_those_of_llama_cpp(recorded):
         assert tokenizer.piece(int(token), special=True).hex() == piece
 
 
-def test_special_ids_are_those_of_llama_cpp(recorded):
+def test_special_ids_equal_those_of_llama_cpp(recorded):
     record, tokenizer = recorded
     assert tokenizer.vocab_size == record["n_vocab"]
     assert tokenizer.add_bos == record["add_bos"]

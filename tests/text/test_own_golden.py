@@ -44,7 +44,7 @@ def test_there_is_a_record_of_every_way_to_cut_words_and_every_kind():
 
 
 @each("name", VOCABULARIES)
-def test_tokens_are_those_of_llama_cpp(name):
+def test_tokens_equal_those_of_llama_cpp(name):
     tokenizer, record = load_tokenizer(VOCABULARIES[name]()), RECORD["records"][RECORD["numbers"][name]]
     assert tokenizer.encode("", special=True) == record["added"]
     compared = [i for i, text in enumerate(RECORD["texts"]) if comparable(name, text)]

@@ -77,7 +77,7 @@ def test_no_space_is_added_before_a_continuation(joins):
     assert "".join(TOKENS[token] for token in tokenizer.encode(" bab", after=before)) == "▁bab"
 
 
-def test_special_tokens_stand_around_a_text_as_the_flags_say():
+def test_special_tokens_enclose_a_text_according_to_the_flags():
     the = TOKENS.index("▁the")
     assert TOKENIZER.encode("the", special=True) == [0, the, 2]
     assert load_tokenizer(t5(add_bos_token=False, add_eos_token=False)).encode("the", special=True) == [the]

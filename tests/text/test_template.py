@@ -299,7 +299,7 @@ DIALECT = {
 
 
 @pytest.mark.parametrize("source", DIALECT)
-def test_the_jinja_dialect_is_that_of_hugging_face(source):
+def test_the_jinja_dialect_equals_that_of_hugging_face(source):
     template = ChatTemplate(source, bos="<s>", eos="</s>", clock=lambda: datetime(2026, 1, 2))
     assert template.render(PLAIN) == DIALECT[source]
 

@@ -69,7 +69,7 @@ def test_every_template_of_llama_cpp_is_recorded():
 
 
 @pytest.mark.parametrize("case", ["plain", "system", "tools", "reasoning", "trailing"])
-def test_prompts_without_calls_are_those_of_transformers(templates, case):
+def test_prompts_without_calls_equal_those_of_transformers(templates, case):
     for name, template in templates.items():
         prompt = expected(name, case)
         if prompt is not None and not (case == "reasoning" and name in OTHER_REASONING):
@@ -77,7 +77,7 @@ def test_prompts_without_calls_are_those_of_transformers(templates, case):
 
 
 @pytest.mark.parametrize("case", LOOPS)
-def test_prompts_with_calls_are_those_of_transformers_in_either_form_of_arguments(templates, case):
+def test_prompts_with_calls_equal_those_of_transformers_in_either_form_of_arguments(templates, case):
     for name, template in templates.items():
         prompt = loop(name, case)
         if name in WITHOUT_TOOLS or (case == "parallel" and name in ONE_CALL):

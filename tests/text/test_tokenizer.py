@@ -29,7 +29,7 @@ def test_an_empty_text_has_no_tokens_but_those_added(name):
 
 
 @pytest.mark.parametrize("make", [rwkv, bpe, spm])
-def test_bos_and_eos_are_added_as_the_flags_say(make):
+def test_bos_and_eos_are_added_according_to_the_flags(make):
     tokenizer = load_tokenizer(make(bos_token_id=1, eos_token_id=2, add_bos_token=True, add_eos_token=True))
     plain = tokenizer.encode("ab")
     assert tokenizer.encode("ab", special=True) == [1, *plain, 2]

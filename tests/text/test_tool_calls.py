@@ -131,7 +131,7 @@ def test_a_call_that_is_cut_off_is_no_text(name):
         assert [call.name for call in calls] == ["weather", "now"][: len(calls)], (end, calls)
 
 
-def test_a_cut_call_has_its_name_and_the_arguments_that_are_there():
+def test_a_truncated_call_has_its_name_and_the_arguments_so_far():
     parser = ToolParser(BY_NAME["hermes"], SCHEMAS)
     found = parser.feed('<tool_call>\n{"name": "weather", "arguments": {"city": "Ro') + parser.flush(cut=True)
     assert found == [Call("weather", '{"city": "Ro')]

@@ -67,7 +67,7 @@ def test_a_file_may_keep_capitals_and_accents():
     assert shown("á", **{"normalizer.strip_accents": False}) == ["▁á"]
 
 
-def test_cls_and_sep_stand_around_a_text_whatever_the_flags_say():
+def test_cls_and_sep_enclose_a_text_regardless_of_the_flags():
     for added in (True, False):
         tokenizer = load_tokenizer(wordpiece(add_bos_token=added, add_eos_token=added, eos_token_id=SEP))
         assert tokenizer.encode("the", special=True) == [CLS, TOKENS.index("▁the"), SEP]

@@ -15,7 +15,7 @@ def text_of(seed: int) -> str:
     return "".join(text for text, _ in document(seed))
 
 
-def test_ids_give_their_text_back_and_are_those_of_the_library():
+def test_ids_give_their_text_back_and_equal_those_of_the_library():
     metadata = {
         "tokenizer.ggml.tokens": ["<s>", *(vocabulary.escaped(token) for token in WORDS.tokens[1:])],
         "tokenizer.ggml.token_type": [3, *[1] * (len(WORDS.tokens) - 1)],

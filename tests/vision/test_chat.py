@@ -83,7 +83,7 @@ def test_undo_regenerate_and_edit_keep_images(llm):
     assert "<|image" not in chat.messages[0]["content"]
 
 
-def test_a_mark_that_somebody_wrote_is_text(llm):
+def test_an_image_marker_in_a_users_message_is_plain_text(llm):
     answer = chat_of(llm).send(f"<|image:{'0' * 64}|>")
     assert answer.stats.prompt_tokens > 20
 
@@ -142,7 +142,7 @@ def test_a_projector_is_found_next_to_its_model_unless_none_is_wanted(tmp_path):
             assert (llm.sight is not None) == sees
 
 
-def test_a_chat_with_images_goes_on_with_models_that_see_and_with_one_that_does_not(llm, tmp_path):
+def test_a_chat_with_images_continues_with_models_that_see_and_with_one_that_does_not(llm, tmp_path):
     other = "qwen3vl" if llm.info.architecture == "gemma3" else "gemma3"
     shutil.copy(OWN / f"{MODELS[other][0]}.gguf", tmp_path / "model.gguf")
     shutil.copy(OWN / "vision" / f"{other}.gguf", tmp_path / "mmproj-model.gguf")

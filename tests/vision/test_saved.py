@@ -49,7 +49,7 @@ def begun(llm, source=None):
     return chat
 
 
-def test_a_saved_chat_opens_and_goes_on(llm, name, folder, tmp_path):
+def test_a_saved_chat_opens_and_continues(llm, name, folder, tmp_path):
     (tmp_path / "a.png").write_bytes(png(image(*SIZE)))
     chat = begun(llm, tmp_path / "a.png")
     chat.save(tmp_path / "chat")
@@ -84,7 +84,7 @@ def test_branches_share_an_image_of_the_file(llm, tmp_path):
         assert new.send("and?").tokens == old.send("and?").tokens
 
 
-def test_another_model_and_one_that_sees_nothing_open_it(folder, tmp_path):
+def test_a_saved_chat_opens_in_another_model_and_in_one_without_vision(folder, tmp_path):
     with opened(folder, "qwen2vl") as llm:
         chat = begun(llm)
         chat.save(tmp_path / "chat")

@@ -114,7 +114,7 @@ def completion(prompt):
     return {"prompt": prompt, "temperature": 0, "n_predict": 6}
 
 
-def test_an_image_of_a_prompt_is_that_of_a_message(server):
+def test_an_image_of_a_prompt_equals_that_of_a_message(server):
     """The prompt is the template's text for the messages, which clients of llama-server render themselves."""
     marker = server.get("/props")["media_marker"]
     prompt = {"prompt_string": f"user: {marker}hello\nassistant:", "multimodal_data": [DATA]}

@@ -36,7 +36,7 @@ def pixels_of(prepared, how):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_pixels_are_those_of_llama_cpp_byte_for_byte(name):
+def test_pixels_equal_those_of_llama_cpp_byte_for_byte(name):
     vision, record = golden(name)
     for number, size in enumerate(sizes_of(vision.path.stem)):
         pixels = pixels_of(prepare(vision, picture_of(image(*size))), vision.preparation)
@@ -45,7 +45,7 @@ def test_pixels_are_those_of_llama_cpp_byte_for_byte(name):
 
 
 @pytest.mark.parametrize("name", TILED)
-def test_texts_between_tiles_are_those_of_llama_cpp(name):
+def test_texts_between_tiles_equal_those_of_llama_cpp(name):
     vision, record = golden(name)
     layouts = json.loads(str(record["layouts"]))
     assert len({len(layout) for layout in layouts}) > 1
@@ -72,14 +72,14 @@ def rms_apart(vision, record, encoder):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_of_images_in_numpy_are_those_of_llama_cpp(name):
+def test_rows_of_images_in_numpy_equal_those_of_llama_cpp(name):
     vision, record = golden(name)
     assert rms_apart(vision, record, Encoder(vision, None)) < 1e-5  # float32 against float32
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_of_images_on_a_gpu_are_those_of_llama_cpp(name, fast_device):
+def test_rows_of_images_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     vision, record = golden(name)
     assert rms_apart(vision, record, Encoder(vision, fast_device)) < 1e-3  # keys and values are float16
 

@@ -68,7 +68,7 @@ class DraftModel(Proposer):
         A sequence gets no draft if the draft model first had to read more of its text.
         """
         rows = self._runner.chunk_size
-        self.steps, self.read = 0, False  # `read`: whether more was read than the tokens after the last drafts
+        self.steps, self.read = 0, False  # `read`: whether it read more than the tokens since the last drafts
         reading: list[TokenSequence] = []
         drafting: list[tuple[DraftSlot, int]] = []
         for sequence, most in wanted:

@@ -7,7 +7,7 @@ const TRIES = 4; // of a download that stops
 const hex = (bytes) => Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const matches = async (bytes, { sha256 }) => hex(await crypto.subtle.digest("SHA-256", bytes)) === sha256;
 
-/** Reads the shards of a manifest at an address. A download that stopped goes on: whole shards are stored. */
+/** Reads the shards of a manifest at an address. An interrupted download continues, because complete shards are stored. */
 export class Shards {
   #rows;
   #base;
@@ -82,7 +82,7 @@ export class Shards {
       } catch (error) {
         this.#signal?.throwIfAborted();
         if (error instanceof ExportError) throw error;
-        if (tries >= TRIES) throw new ExportError(`The download of ${file} stopped; load the page again to go on from there.`);
+        if (tries >= TRIES) throw new ExportError(`The download of ${file} stopped; load the page again to continue.`);
       }
     }
   }

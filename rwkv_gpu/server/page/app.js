@@ -267,7 +267,7 @@ function answer(conversation, parent, continued = null) {
   });
 }
 
-// Runs a call that the user has confirmed, or records that it was refused. After the last one, the model goes on.
+// Runs a call that the user has confirmed, or records that it was refused. After the last one, the model continues.
 async function runTool(conversation, node, n, agreed) {
   const done = (more) => (node.tools = node.tools.map((one, at) => (at === n ? { ...one, ...more } : one)));
   const shown = () => conversation.id === state.current.id && drawMessages();

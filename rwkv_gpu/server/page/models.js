@@ -55,7 +55,7 @@ class ModelsDialog {
     return el("progress", { max: sum("total") || 1, value: sum("done"), "aria-label": `Progress of ${id}` });
   }
 
-  // Begins a download that goes on when the dialog is closed, and follows it: errors come in its lines.
+  // Begins a download that continues when the dialog is closed, and shows its progress and its errors.
   async download() {
     const model = this.name.value.trim();
     if (!(await this.act("/models", { body: { model } }))) return;

@@ -99,8 +99,8 @@ fn rotate(lane: u32) {
     workgroupBarrier();
 }
 
-// Scores of a page's keys from `base` on that are before `end`, whose first lies at `row`; a lane takes every WG-th. The queries are of
-// heads from `head` on.
+// Computes the scores of a page's keys from `base` to `end`; the first is at `row`. Each lane takes every WG-th key. Queries begin at
+// head `head`.
 fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
     let count = min(KEYS, end - base);
     for (var j = lane; j < count; j += WG) {

@@ -288,8 +288,8 @@ struct Asked {
     page: u32,
 }
 
-// What does not depend on the position, so that it is on its way while that is: in a branch, as compilers move other loads down
-// to where they are needed.
+// Loads values that do not depend on the position, while the position is being loaded. The branch keeps compilers from moving
+// these loads down to their uses.
 fn asked_of(row: u32, share: u32, kv_head: u32, lane: u32) -> Asked {
     var asked: Asked;
     if step.bucket > 0u {

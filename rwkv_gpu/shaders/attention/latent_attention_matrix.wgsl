@@ -3,8 +3,8 @@
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
 // at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
 // queries, the two halves of the keys, and the width, of which lanes add up what parts have found. For the sum over latents,
-// subgroups share out the columns. The next block is on its way meanwhile. Its loads must stay where they stand: `keys` is not
-// written, but of a buffer that may be, a compiler does not move them past a barrier, to where they are used.
+// subgroups share out the columns. The next block is loaded meanwhile. Its loads must not move: `keys` is not written, but it is
+// declared as writable, so that a compiler does not move loads from it past a barrier, to their uses.
 // needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves; queries: part_of; query scale: query_scale; result: write
 enable wgpu_cooperative_matrix;
@@ -288,7 +288,7 @@ fn take_query(query: u32, part: u32) -> f32 {
     return ldexp(query_scale(position_of(query)) * LOG2E, exponent);
 }
 
-// Six vec4s of a query that are on their way at once.
+// Six vec4s of a query that are loaded at once.
 fn six_from(number: u32, c: u32) -> Six {
     return Six(
         query4(number, c), query4(number, c + PER_QUERY), query4(number, c + 2u * PER_QUERY),
@@ -318,8 +318,7 @@ fn query4(number: u32, column: u32) -> vec4f {
     return select(select(vec4f(), rotated, column < WIDTH4), latent, column < N4);
 }
 
-// The page of a lane, asked for while the position is on its way: in a branch, as compilers move other loads down to where
-// they are needed.
+// The page of a lane, loaded together with the position. The branch keeps compilers from moving this load down to its use.
 fn page_of(lane: u32) -> u32 {
     var page = 0u;
     if WHOLE_TABLE && step.bucket > 0u {

@@ -7,7 +7,7 @@
 
 // `here` is the row before the convolution, `own` is true if this workgroup replaces the state that it reads.
 fn convolved(segment: Segment, c: u32, here: vec4f, bias: vec4f, own: bool) -> vec4f {
-    var before: array<vec4f, PAST>;     // all are on their way before one is stored
+    var before: array<vec4f, PAST>;     // all loads are issued before the first store
     if segment.start > 0u {
         for (var i = 0u; i < PAST; i++) {
             before[i] = past[(segment.source * PAST + i) * ROW4 + c];

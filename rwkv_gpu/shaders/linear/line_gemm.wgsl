@@ -5,8 +5,8 @@
 // each chunk a lane decodes four weights at a time to float16 in workgroup memory of its own: 32 columns of all rows, which
 // the subgroup multiplies, without waiting for others. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
 // fours of all chunks at a time, the first and the fifth of a chunk, the second and the sixth and so on. With two COPIES,
-// subgroups may be one apart. Sums of unlike columns meet once, in the end. Beyond the end of a row, W is zero. The next
-// stage of W and the next pairs of x are on their way in registers meanwhile. A workgroup may have one of PARTS parts of the
+// subgroups may be one apart. Sums of different columns are added once, in the end. Beyond the end of a row, W is zero. The
+// next stage of W and the next pairs of x are prefetched into registers. A workgroup may have one of PARTS parts of the
 // columns (`lib/matrix_units/sums_of_parts`).
 //
 // Rows that are written side by side are four apart, so that they begin in different banks.

@@ -3,7 +3,7 @@
 // A fused norm multiplies x by its gain first, and the scales of the integers by its root.
 // needs lanes: reduce_add; lib/store_quantised: store_quantised; norm: gained, root; rows: x4
 @group(0) @binding(3) var<storage, read_write> quantised: array<u32>;
-@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where y does
+@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // start of each x in floats, its width, start of its y
 
 const PADDED = 0u;
 const BESIDE = XS * QUANTISED_ROWS;

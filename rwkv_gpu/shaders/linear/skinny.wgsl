@@ -3,9 +3,9 @@
 //# copy_x: TB rows of integers of x (linear/skinny/quantised_x) copied into workgroup memory.
 // needs linear/skinny/shared_x: scale_at
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
-const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // that a lane makes
+const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // copies by one lane
 
-// From a chunk on. Beyond the end of a row integers mean zero.
+// Copies STAGED chunks of each row, beginning with chunk `piece`. Beyond the end of a row, scales are zero.
 fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
     let chunks = matrix.k / 32u;
     var values: array<vec4u, COPIES>;

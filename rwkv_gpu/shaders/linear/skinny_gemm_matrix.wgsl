@@ -1,12 +1,12 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units, for few rows of x
 //
 // Its subgroups share out rows of W and columns, COLUMNS at a time. Each decodes its own OWN x COLUMNS weights into workgroup
-// memory as float16; those of the same columns copy x there together, as `round_rows` wrote it. Sums of unlike columns meet
-// in the end. DEPTH steps are on their way in registers. With two, tiles are there twice, so that one barrier a step is
-// enough. Beyond the end of a row, W is zero.
+// memory as float16; those of the same columns copy x there together, as `round_rows` wrote it. Sums of different columns
+// are added in the end. DEPTH steps are prefetched into registers. With two, there are two copies of the tiles, so that one
+// barrier per step is enough. Beyond the end of a row, W is zero.
 //
-// Of 64 columns, as two chunks of 32, fours of both alternate, as those of x do: so neighbouring lanes, which decode these
-// two, write side by side.
+// In 64 columns, groups of four from both chunks of 32 alternate, in W as in x. So neighbouring lanes, which decode these two
+// chunks, write to neighbouring places.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at; epilogue: store_with
 // needs linear/block: find_block, is_inside

@@ -2,9 +2,9 @@
 //
 // Each subgroup has S rows of W; subgroups with the same rows divide every STAGE columns. A subgroup decodes its weights to
 // float16 in its own workgroup memory, 32 columns at a time, and multiplies, without waiting for others. x is in
-// workgroup memory, STAGE columns at a time, for all of them. Sums of unlike columns meet once, in the end. Beyond the end of
-// a row, W is zero. The next stage is on its way in registers meanwhile: of W by STEP columns, each of which is asked for as
-// soon as the one before it in the same registers is multiplied. A workgroup may have one of PARTS parts of the columns
+// workgroup memory, STAGE columns at a time, for all of them. Sums of different columns are added once, in the end. Beyond the
+// end of a row, W is zero. The next stage is prefetched into registers: W in steps of STEP columns, each loaded as soon as the
+// step before it in the same registers is multiplied. A workgroup may have one of PARTS parts of the columns
 // (`lib/matrix_units/sums_of_parts`).
 //
 // Chunks of 32 columns lie in pairs, as in x: fours of both alternate (`lib/matrix_units/rounded`). Neighbouring lanes, which

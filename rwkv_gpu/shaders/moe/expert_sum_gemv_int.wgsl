@@ -1,7 +1,7 @@
 // y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      LANES_PER_ROW lanes for R rows m of one t, e = experts[t, j]
 //
-// As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row. The choices are on their way while x is
-// staged: only W waits for them.
+// As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row. The choices are loaded while x is
+// staged, as only W depends on them.
 // needs format: run_raw; linear/staging/integers: part_of, product, stage
 // needs moe/chosen: choice_of, early_biases, keep_choice, sum_of_biases; moe/matrices: row_runs
 // needs next: collect, keep_block; residual: residual_at; shares: share_at; sum: group_sum

@@ -104,7 +104,7 @@ fn make_matrices(block: Block, lane: u32) {
     }
 }
 
-// k and b of a token on their way through those after it.
+// k and b of a token, combined with each later token in turn.
 struct Keys {
     k: vec4f,
     b: vec4f,
@@ -126,7 +126,7 @@ fn tile_of(four: u32, i: u32, q: u32, alone: bool) -> mat4x4f {
     );
 }
 
-// a_t and r_t by k_i and b_i; goes on to the next t.
+// a_t and r_t by k_i and b_i; advances to the next t.
 fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32, alone: bool) -> vec4f {
     let at = t * APART + q;
     if alone && t != i {
@@ -155,7 +155,7 @@ fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32, alone: bool) -> v
     return found;
 }
 
-// W, R, and what fades to the end of the chunk, of a channel of the key.
+// For one channel of the key: W, R, and k and b with the decay to the end of the chunk.
 fn solve_keys(block: Block, decays: u32, channel: u32) {
     let place = 4u * key_place(block, 0u, 0u) + channel;
     var x: array<vec4f, FOURS>;

@@ -1,7 +1,7 @@
 // S, a chunk at a time: U = W Sᵀ + U₀, y = R Sᵀ + Y₀, S = S diag(decay) + Uᵀ B      one workgroup per segment, head and SLICE rows of S
 //
 // With two keys also + Vᵀ K. SPLIT lanes share ROWS rows of S, whose columns stay in registers. What all rows of a chunk
-// read goes through workgroup memory: R and W, then B and K in their place. What is wanted next is on its way meanwhile.
+// read goes through workgroup memory: R and W, then B and K in their place. The next values are loaded meanwhile.
 // needs token sum: sum_of; recurrence/chunk: Block, key_place, value_place; lib/step: kept_state
 // needs recurrence/chunk_stack: decay_place, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written

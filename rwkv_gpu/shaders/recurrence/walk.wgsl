@@ -46,7 +46,7 @@ fn run(group: u32, lane: u32) {
     }
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let block = Block(segment.first + done, min(BLOCK, segment.count - done), head);
-        let last = last_of(block, lane);     // on its way while the tokens are run through
+        let last = last_of(block, lane);     // loaded while the tokens are processed
         workgroupBarrier();                  // the block before has been read by all
         prepare(block, lane);
         for (var token = 0u; token < block.tokens; token++) {

@@ -20,13 +20,13 @@ const OF_R = 0u;
 const OF_K = 1u;
 const OF_V = 2u;
 const OF_FIRST = 3u;                // v of the first layer
-const OF_K_K = 4u;                  // and on, as `vectors` has them
+const OF_K_K = 4u;                  // this and the following are in the order of `vectors`
 const OF_K_A = 5u;
 const OF_R_K = 6u;
-const OF_WEIGHT = 7u;               // of the norm
+const OF_WEIGHT = 7u;               // weight of the norm
 const OF_BIAS = 8u;
-const OF_GATES = 9u;                // what w, a, gate and v_gate are made of
-const VECTORS = 13u * N4;           // vec4s of them all
+const OF_GATES = 9u;                // inputs of w, a, gate and v_gate
+const VECTORS = 13u * N4;           // number of vec4s
 const LOADS = (VECTORS + WG - 1u) / WG;
 
 const_assert WG * ROWS == N * LANES_PER_ROW;

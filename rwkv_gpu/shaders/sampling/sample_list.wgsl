@@ -4,10 +4,10 @@
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
 
-var<workgroup> maxima: array<f32, BLOCKS>;  // of each block
-var<workgroup> kth: u32;                    // the order of the k-th of them
-var<workgroup> within: atomic<u32>;         // this block
-var<workgroup> start: u32;                  // where they are listed
+var<workgroup> maxima: array<f32, BLOCKS>;  // the maximum of each block
+var<workgroup> kth: u32;                    // the order of the k-th largest of them
+var<workgroup> within: atomic<u32>;         // the number of listed tokens in this block
+var<workgroup> start: u32;                  // where they begin in the list
 
 const MINE = SPAN / WG;                 // tokens of a lane
 const FEW_MINE = MINE <= 4u;            // whether it keeps their orders in registers, or finds them again

@@ -33,7 +33,7 @@ var<workgroup> state_tile: array<vec4<f16>, 2u * S * STATE_APART>;      // S [p,
 var<workgroup> scores: array<vec4<f16>, LENGTH * SCORES_APART>;         // M [i, t]
 var<workgroup> x_now: array<vec4<f16>, LENGTH * X_APART>;               // X̃ [i, p]
 var<workgroup> x_left: array<vec4<f16>, LENGTH * X_APART>;              // X̂ [i, p]
-var<workgroup> sums: array<f32, 8u * S * S>;            // a fragment of each subgroup on its way to lanes, by columns
+var<workgroup> sums: array<f32, 8u * S * S>;            // passes a fragment of each subgroup to its lanes, by columns
 var<workgroup> steps: array<vec2f, LENGTH>;             // dt, and the decay as a power of two
 var<workgroup> decays: array<f32, LENGTH>;              // from the chunk's start on, as a power of two
 // The largest numbers of x and of S. Sizes here are multiples of 16 bytes, as NVIDIA assumes when it loads fragments.
@@ -73,7 +73,7 @@ fn run(group: u32, lane: u32) {
     }
     var state_power = put_state(&s);
     for (var done = 0u; done < here.y; done += here.z) {
-        // A segment whose states are kept goes on token by token, within one slot.
+        // A segment whose states are stored is processed token by token, within one slot.
         let low = done % LENGTH;
         let row = here.x + done - low;
         let high = min(low + here.z, here.y - (done - low));
@@ -86,7 +86,7 @@ fn run(group: u32, lane: u32) {
         var sum = Sums();
         let c_at = slot * 2u * HALVES4 + t0 * N4;
         let state_at = 4u * p0 * STATE_APART;
-        for (var k = 0u; k < N4; k += S) {          // four fragments on their way at a time
+        for (var k = 0u; k < N4; k += S) {          // loads four fragments at a time
             let c0 = coopLoad<Right>(&halves[c_at + k], N4);
             let c1 = coopLoad<Right>(&halves[c_at + k + S4], N4);
             let c2 = coopLoad<Right>(&halves[c_at + k + 2u * S4], N4);

@@ -25,12 +25,12 @@ from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
 from .pixels import Picture, patches_of
-from .positions import by_axis, in_blocks, in_windows, learned, plane_angles
+from .positions import by_axis, in_blocks, in_windows, learned, plane_angles, plane_waves
 from .projector import Vision, vision_of
 from .samples import Recording
 from .sizes import Size
 from .sound_tower import SoundTower
-from .towers import ANGLES, PATCHES, POSITIONS, WINDOWS, Tower
+from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
 
 Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
@@ -75,16 +75,17 @@ def prepare(vision: Vision, picture: Picture) -> Image:
     """Resizes an image: slow, on the caller's thread."""
     family = vision.family
     cut, identity = family.cut(picture, vision.preparation), hashlib.sha256(vision.identity + picture.digest).digest()
-    if not family.tile or not cut.tiles:
+    if not family.tile or not (cut.tiles or family.overview_first):
         return _image(vision, (*cut.tiles, cut.whole), identity)
-    parts: list[str | Image] = []
+    tiles: list[str | Image] = []  # with the texts around them
     for number, tile in enumerate(cut.tiles):
         row, column = divmod(number, cut.columns)
         text = family.tile.format(row=row + 1, column=column + 1)
-        parts.append(family.row_end + text if row and not column else text)
-        parts.append(_image(vision, (tile,), _numbered(identity, number)))
+        tiles.append(family.row_end + text if row and not column else text)
+        tiles += [_image(vision, (tile,), _numbered(identity, number)), family.tile_end]
     whole = _image(vision, (cut.whole,), _numbered(identity, len(cut.tiles)))
-    parts += [family.overview[0], whole, family.overview[1]]
+    overview: list[str | Image] = [family.overview[0], whole, family.overview[1]]
+    parts = overview + tiles if family.overview_first else tiles + overview
     tokens = sum(part.tokens for part in parts if isinstance(part, Image))
     return replace(whole, identity=identity, tokens=tokens, parts=tuple(parts))
 
@@ -99,7 +100,7 @@ def _image(vision: Vision, tiles: Sequence[npt.NDArray[np.uint8]], identity: byt
     grid = how.grid(Size(tiles[0].shape[1], tiles[0].shape[0]))
     blocks = Size(grid.width // how.merge, grid.height // how.merge)
     tokens = blocks.width * blocks.height + (blocks.height - 1 if vision.line_break is not None else 0)
-    tokens *= len(tiles)
+    tokens = (vision.tower.projector.queries or tokens) * len(tiles)
     plane = vision.family.grid_positions
     return Image(tiles, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
@@ -123,6 +124,8 @@ def _cache_of(tower: AnyTower, device: Device | None) -> CacheOptions:
 
 class TowerEncoder(ABC):
     """A tower of a projector file on a device; None is numpy. One thread calls `rows`."""
+
+    ids = 1  # of the rows of a step, in turn
 
     def __init__(self, path: Path, device: Device | None) -> None:
         self.path = path
@@ -168,7 +171,8 @@ class TowerEncoder(ABC):
     def batch(self, image: Image, tile: npt.NDArray[Any]) -> Batch:
         """The step of the tower for one tile"""
         given, outputs = self.inputs(image, tile)
-        batch = Batch.of([(0, 0, [0] * len(next(iter(given.values()))))])
+        rows = len(next(iter(given.values())))
+        batch = Batch.of([(0, 0, [row % self.ids for row in range(rows)])])
         return Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given)
 
     def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
@@ -194,6 +198,7 @@ class Encoder(TowerEncoder):
     def __init__(self, vision: Vision, device: Device | None) -> None:
         super().__init__(vision.path, device)
         self.vision = vision
+        self.ids = vision.tower.vocabulary
         self._placed = lru_cache(SIZES_KEPT)(self._places)
 
     def tower(self, file: GGUFFile) -> Tower:
@@ -211,6 +216,10 @@ class Encoder(TowerEncoder):
         outputs = np.arange(0, count, vision.preparation.merge**2)
         if vision.summary is not None and vision.family.drops_first:
             outputs = outputs + 1
+        if queries := vision.tower.projector.queries:
+            given = {name: np.pad(rows, ((0, max(0, queries - count)), (0, 0))) for name, rows in given.items()}
+            given[WINDOWS] = np.tile(np.array([0, count], np.float32), (max(queries, count), 1))
+            outputs = np.arange(queries)
         if vision.window:
             given, outputs = self._in_windows(given, image.blocks)
         return given, outputs
@@ -222,6 +231,8 @@ class Encoder(TowerEncoder):
         if vision.table is not None:
             table, between = vision.table, family.between
             found[POSITIONS] = by_axis(table, places) if family.axes else learned(table, grid, places, between)
+        if vision.tower.projector.queries:
+            found[WAVES] = plane_waves(places, vision.width)
         if family.plane is not None:
             found[ANGLES] = plane_angles(places, vision.head_size, family.plane)
         return found

@@ -2,23 +2,32 @@
 
 from dataclasses import replace
 
+from ..errors import UnsupportedModel
 from ..models.transformer import FeedForward, Output
-from ..ops.vocabulary import HeadRows, LayerNorm, Rms
+from ..ops.vocabulary import Attention, Cache, HeadRows, LayerNorm, Rms
 from .family import Family
-from .tiles import any_shape, best_shape, closest_shape, longest_side
-from .tower_file import TowerFile
+from .tiles import any_shape, best_shape, closest_shape, longest_side, slices
+from .tower_file import QUERIES, TowerFile
 from .towers import (
+    WINDOWS,
     GatedProjector,
     JoinedProjector,
     LinearProjector,
     MergedProjector,
     PooledProjector,
     Projector,
+    Resampler,
     ScaledProjector,
 )
 
 SCALE = "clip.vision.projector.scale_factor"
 BREAK = "v.token_embd.img_break"
+HEAD = 128  # numbers of a head of a resampler; no file says it
+VERSIONS = 3, 4, 5, 6, 100045  # of MiniCPM-V 2.6, 4 and 4.5 and MiniCPM-o 2.6 and 4.5, which differ in their sizes only
+
+
+def _layer_norm(source: TowerFile, name: str, width: int, eps: float = 1e-5) -> LayerNorm:
+    return LayerNorm(source.tensors.take(f"{name}.weight", width), source.tensors.find(f"{name}.bias", width), eps)
 
 
 def _gemma3(source: TowerFile) -> Projector:
@@ -42,8 +51,7 @@ def _qwen(source: TowerFile) -> Projector:
 
 def _internvl(source: TowerFile) -> Projector:
     width, at = source.width * source.block, "mm.model.mlp"
-    norm = LayerNorm(source.tensors.take(f"{at}.0.weight", width), source.tensors.find(f"{at}.0.bias", width), 1e-5)
-    return JoinedProjector(source.block, source.mlp(f"{at}.1", f"{at}.3", width), norm)
+    return JoinedProjector(source.block, source.mlp(f"{at}.1", f"{at}.3", width), _layer_norm(source, f"{at}.0", width))
 
 
 def _llava(source: TowerFile) -> Projector:
@@ -52,25 +60,21 @@ def _llava(source: TowerFile) -> Projector:
 
 
 def _lfm2(source: TowerFile) -> Projector:
-    width, at, norm = source.width * source.block, "mm.input_norm", None
-    if f"{at}.weight" in source.tensors:
-        norm = LayerNorm(source.tensors.take(f"{at}.weight", width), source.tensors.find(f"{at}.bias", width), 1e-5)
+    width, at = source.width * source.block, "mm.input_norm"
+    norm = _layer_norm(source, at, width) if f"{at}.weight" in source.tensors else None
     return JoinedProjector(source.block, source.mlp("mm.1", "mm.2", width), norm)
 
 
 def _kimi(source: TowerFile) -> Projector:
-    width, at = source.width, "mm.input_norm"
-    norm = LayerNorm(source.tensors.take(f"{at}.weight", width), source.tensors.find(f"{at}.bias", width), 1e-5)
-    return JoinedProjector(
-        source.block, source.mlp("mm.1", "mm.2", width * source.block, then=source.activation()), each=norm
-    )
+    mlp = source.mlp("mm.1", "mm.2", source.width * source.block, then=source.activation())
+    return JoinedProjector(source.block, mlp, each=_layer_norm(source, "mm.input_norm", source.width))
 
 
 def _glm(source: TowerFile) -> Projector:
     tensors, name = source.tensors, "mm.patch_merger"
     out = tensors.dimension(f"{name}.weight", 0)
     merger = tensors.take(f"{name}.weight", out, source.width * source.block), tensors.find(f"{name}.bias", out)
-    norm = LayerNorm(tensors.take("mm.post_norm.weight", out), tensors.find("mm.post_norm.bias", out), 1e-5)
+    norm = _layer_norm(source, "mm.post_norm", out)
     inner = tensors.dimension("mm.up.weight", 0)
     gates = tensors.take("mm.gate.weight", inner, out), tensors.take("mm.up.weight", inner, out)
     biases = tuple(tensors.find(f"mm.{name}.bias", inner) for name in ("gate", "up"))
@@ -90,6 +94,32 @@ def _pixtral(source: TowerFile) -> Projector:
     matrix = tensors.take(merger, width, width * source.block) if merger in tensors else None
     tensors.skip(BREAK)
     return MergedProjector(source.block, source.mlp("mm.1", "mm.2", width), norm, matrix)
+
+
+def _minicpm(source: TowerFile) -> Projector:
+    tensors, at, version = source.tensors, "resampler", source.file.int("clip.minicpmv_version", default=2)
+    if version not in VERSIONS:
+        raise UnsupportedModel(f"{source.file.path}: version {version} of MiniCPM-V is not supported; 2.6 to 4.5 are")
+    count, width = (tensors.dimension(QUERIES, axis) for axis in range(2))
+    if width % HEAD:
+        raise tensors.bad(f"tensor '{QUERIES}'", f"{width} numbers", f"a multiple of {HEAD}")
+    tensors.skip(f"{at}.pos_embed_k")
+    names = [f"{at}.attn.{name}" for name in ("q", "k", "v", "out")]
+    *qkv, out = (tensors.take(f"{name}.weight", width, width) for name in names)
+    *biases, out_bias = (tensors.find(f"{name}.bias", width) for name in names)
+    q, kv, post = (_layer_norm(source, f"{at}.ln_{name}", width, source.eps) for name in ("q", "kv", "post"))
+    return Resampler(
+        tensors.take(QUERIES, count, width),
+        tensors.take(f"{at}.kv.weight", width, source.width),
+        (q, kv, post),
+        tuple(qkv),
+        tuple(biases),
+        Output(out, out_bias),
+        tensors.take(f"{at}.proj.weight", width, width),
+        Attention(width // HEAD, None, HEAD**-0.5, causal=False, bounds=WINDOWS),
+        queries=count,
+        caches=(Cache(f"{at}.kv", width // HEAD, HEAD),),
+    )
 
 
 QWEN = Family(
@@ -138,6 +168,10 @@ FAMILIES: dict[str, Family] = {
     "glm4v": Family(
         _glm, "bicubic", "<|begin_of_image|>", "<|end_of_image|>", norm="rms", frames=2, tokens=(8, 4096), merge=2,
         between="cubic", plane="halves", pairing="neox", grid_positions=True,
+    ),
+    "resampler": Family(
+        _minicpm, "bicubic", cut=slices, between="nearest", swaps=True, tile="<slice>", tile_end="</slice>",
+        row_end="\n", overview=("<image>", "</image>"), overview_first=True,
     ),
     "pixtral": Family(
         _pixtral, "bicubic", end="[IMG_END]", norm="rms", tokens=(8, 1024), plane="alternate",

@@ -32,6 +32,8 @@ class Family:
     border: tuple[int, int, int] = (0, 0, 0)  # color around an image whose shape differs
     tile: str = ""  # text before the tile of a {row} and {column}; empty: rows of all tiles follow each other
     row_end: str = ""  # the same between two rows of tiles
+    tile_end: str = ""  # text after each tile
+    overview_first: bool = False  # whether all of the image precedes its tiles, and has texts without them as well
     overview: tuple[str, str] = ("", "")  # the same around all of the image, if there are tiles
     windows: bool = False  # whether most layers attend within windows
     whole: Whole = ""  # layers of the language model in which tokens of an image see all of it

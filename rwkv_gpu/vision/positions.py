@@ -11,7 +11,7 @@ from .sizes import Size
 
 Array = npt.NDArray[Any]
 Plane = Literal["halves", "swapped", "alternate", "apart"]
-Between = Literal["corners", "smooth", "cubic"]
+Between = Literal["corners", "smooth", "cubic", "nearest"]
 BASE = 10000.0
 BASE_APART = 100.0
 
@@ -38,7 +38,7 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
     side = round(len(table) ** 0.5)
     plane = table.reshape(side, side, -1)
     if grid != (side, side):
-        between = {"corners": _between, "smooth": _smoothed, "cubic": _cubic}[how]
+        between = {"corners": _between, "smooth": _smoothed, "cubic": _cubic, "nearest": _nearest}[how]
         plane = between(between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
     chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32, copy=False)
     return chosen
@@ -83,6 +83,17 @@ def _cubic(rows: Array, count: int) -> Array:
     weights = np.where(apart <= 1, near, np.where(apart < 2, far, 0)).astype(np.float32)
     mixed: Array = np.tensordot(weights, np.concatenate([rows[[0, 0]], rows, rows[[-1, -1]]]), 1)
     return mixed
+
+
+def _nearest(rows: Array, count: int) -> Array:
+    return rows[np.arange(count) * len(rows) // count]
+
+
+def plane_waves(places: Array, width: int) -> npt.NDArray[np.float32]:
+    """Sines and cosines of columns, then of rows, at width / 4 frequencies. [T, width]"""
+    frequencies = (BASE ** (-4 * np.arange(width // 4) / width)).astype(np.float32)
+    angles = places[:, ::-1, None].astype(np.float32) * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=2).reshape(len(places), -1)
 
 
 def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32]:

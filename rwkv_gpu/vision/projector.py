@@ -12,7 +12,7 @@ from ..ops.vocabulary import Whole
 from .families import BREAK, FAMILIES
 from .family import Family
 from .sizes import LONGEST, Preparation, Size, grids
-from .tiles import MOST_TILES, any_shape, longest_side
+from .tiles import MOST_TILES, any_shape, longest_side, slices
 from .tower_file import TowerFile, identity_of
 from .towers import Tower
 
@@ -102,6 +102,9 @@ def _preparation(source: TowerFile) -> Preparation:
     if family.states_pixels:
         least = file.int("clip.vision.image_min_pixels", low=1, high=LONGEST**2)
         most = file.int("clip.vision.image_max_pixels", low=least, high=LONGEST**2)
+    tile_side = family.tile_side
+    if family.cut is slices:  # a narrow image, rounded to patches, has some more than a square
+        tile_side, most = side, 2 * side**2
     if most:
         side = 0
     elif side % (source.patch * source.merge):
@@ -114,7 +117,7 @@ def _preparation(source: TowerFile) -> Preparation:
         divisor = f"a divisor of {family.tile_side}"
         raise source.tensors.bad("a block of patches", f"{source.patch * source.merge} pixels", divisor)
     longest = _longest(source, side) if family.cut is longest_side else 0
-    sizes = side, least, most, shapes, family.tile_side, longest, family.border
+    sizes = side, least, most, shapes, tile_side, longest, family.border
     return Preparation(source.patch, source.merge, family.resampling, mean, deviation, *sizes)
 
 
@@ -174,7 +177,7 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
     for tap in taps.values():
         if tap.width != out:
             raise BadFile(f"{source.file.path}: deepstack rows have {tap.width} numbers, expected {out}")
-    most = preparation.most_patches + (SUMMARY in tensors)
+    most = max(preparation.most_patches + (SUMMARY in tensors), projector.queries)
     return (
         Tower(tuple(tensors.taken), patches, bias, layers, *norms, projector, most, learned, taps, source.clips),
         out,

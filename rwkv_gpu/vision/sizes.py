@@ -45,7 +45,10 @@ class Preparation:
         """The size of an image that is not tiled."""
         if self.side:
             return Size(self.side, self.side)
-        size = fitted(image, self.step, self.least, self.most)
+        return self.checked(fitted(image, self.step, self.least, self.most), image)
+
+    def checked(self, size: Size, image: Size) -> Size:
+        """The size of what a tower reads of an image. Raises BadInput if it has too many patches."""
         if size.width * size.height > self.most_patches * self.patch**2:
             raise BadInput(
                 f"an image of {image.width:,} x {image.height:,} pixels is too narrow for this model; cut it"
@@ -85,7 +88,7 @@ LONGEST = 1 << 14  # pixels of a side of an image, at most
 
 def fitted(image: Size, step: int, least: int, most: int) -> Size:
     """A size in multiples of a step, with about the aspect ratio of an image, and with `least` to `most` pixels."""
-    size = [max(step, _rounded(F(length) / F(step)) * step) for length in image]
+    size = [multiple(length, step) for length in image]
     area = F(image.height) * F(image.width)
     if size[0] * size[1] > most:
         shrink = np.sqrt(area / F(most))
@@ -122,6 +125,33 @@ def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
         if apart < least or (apart == least and filled):
             best, least = shape, apart
     return best
+
+
+def sliced(image: Size, step: int, side: int, most: int) -> tuple[Size, Size]:
+    """The columns and rows of slices, `most` at most, and the size of each: about that of a square of this side."""
+    wanted = min(math.ceil(F(image.width) * F(image.height) / F(side**2)), most)
+    grids = [
+        Size(columns, count // columns)
+        for count in range(wanted - 1, min(wanted + 1, most) + 1)
+        for columns in range(1, count + 1)
+        if count != 1 and count % columns == 0
+    ]
+    shape = F(math.log(F(image.width) / F(image.height)))
+    grid = min(grids, key=lambda grid: F(abs(float(shape) - math.log(grid.width / grid.height))))
+    cell = Size(*(multiple(length, count) // count for length, count in zip(image, grid, strict=True)))
+    return grid, squared(cell, step, side)
+
+
+def squared(image: Size, step: int, side: int) -> Size:
+    """A size in multiples of a step, with the aspect ratio of an image and about the pixels of a square."""
+    shape = F(image.width) / F(image.height)
+    height = int(F(side) / np.sqrt(shape))
+    return Size(multiple(int(F(height) * shape), step), multiple(height, step))
+
+
+def multiple(length: int, step: int) -> int:
+    """The multiple of a step next to a length; at least one step."""
+    return max(step, _rounded(F(length) / F(step)) * step)
 
 
 def inside(image: Size, target: Size) -> Size:

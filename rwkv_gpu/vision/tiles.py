@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from ..errors import BadInput
 from .pixels import Picture, bordered, stretched
-from .sizes import Preparation, Size, closest_grid, fitted, should_tile
+from .sizes import Preparation, Size, closest_grid, fitted, multiple, should_tile, sliced, squared
 
 Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
 LFM2_TILES = 2, 10  # fewest and most of an image
+MOST_SLICES = 9
 MOST_TILES = 64  # of an image
 
 
@@ -75,7 +76,23 @@ def longest_side(picture: Picture, how: Preparation) -> Cut:
     return _squares(stretched(refined, Size(side, side), how.resampling), refined, side)
 
 
-def _squares(whole: Pixels, refined: Pixels, side: int) -> Cut:
+def slices(picture: Picture, how: Preparation) -> Cut:
+    """MiniCPM-V: slices of about the same number of pixels in the shape of the image; small images become square."""
+    image, side = picture.size, how.tile_side
+    if max(image) <= side:
+        return Cut(stretched(picture.pixels, Size(side, side), how.resampling))
+    small = image.width * image.height <= side**2
+    size = Size(*(multiple(length, how.step) for length in image)) if small else squared(image, how.step, side)
+    whole = stretched(picture.pixels, how.checked(size, image), how.resampling)
+    grid, cell = sliced(image, how.step, side, MOST_SLICES)
+    width, height = how.checked(cell, image)
+    refined = bordered(picture.pixels, Size(grid.width * width, grid.height * height), how.resampling)
+    return _squares(whole, refined, width, height)
+
+
+def _squares(whole: Pixels, refined: Pixels, side: int, high: int = 0) -> Cut:
+    """The tiles of a resized image: squares, or rectangles whose height is given."""
     height, width = refined.shape[:2]
-    corners = [(y, x) for y in range(0, height, side) for x in range(0, width, side)]
-    return Cut(whole, tuple(refined[y : y + side, x : x + side] for y, x in corners), width // side)
+    high = high or side
+    corners = [(y, x) for y in range(0, height, high) for x in range(0, width, side)]
+    return Cut(whole, tuple(refined[y : y + high, x : x + side] for y, x in corners), width // side)

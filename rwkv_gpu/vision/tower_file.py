@@ -21,6 +21,7 @@ QUICK = 1.702  # of the quick form of GELU
 WINDOW = 112  # pixels of the side of a window; no file says it
 SOUNDS = "a.", "mm.a."  # how names of tensors for sounds begin, which a file may have as well
 SAMPLE = 4096  # bytes of each tensor that identify a file
+QUERIES = "resampler.query"  # a tensor of learned rows that attend to patches
 CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
 
 
@@ -72,6 +73,8 @@ class TowerFile:
 
     def _windows(self) -> tuple[int, int]:
         """The side of a window in blocks, and the period of layers with full attention; 0 and 1 without windows."""
+        if QUERIES in self.file.tensors:  # every layer sees all patches, but not the rows that fill a step up
+            return 0, self.count + 1
         if not self.family.windows:
             return 0, 1
         pattern = self.file.int("clip.vision.n_wa_pattern", low=0, high=1 << 10)

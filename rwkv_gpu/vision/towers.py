@@ -29,6 +29,7 @@ from .clipped import Clips, with_clips
 
 PATCHES, POSITIONS, ANGLES = "patches", "positions", "angles"  # rows of a step
 WINDOWS = "windows"  # the same: the patches that each sees in layers with windows
+WAVES = "waves"  # the same: sines and cosines of the row and column of each patch
 EMBEDDED = "media"  # a result: rows in place of embeddings
 
 
@@ -78,6 +79,9 @@ class Mlp:
 class Projector(ABC):
     """Converts patches to rows of the language model."""
 
+    queries: int = 0  # rows that it makes of every image; 0: one for each block
+    caches: tuple[Cache, ...] = ()  # of its attention
+
     @property
     @abstractmethod
     def width(self) -> int:
@@ -86,6 +90,10 @@ class Projector(ABC):
     @abstractmethod
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         """The rows for the patches x after the last layer, [R, D]"""
+
+    def resample(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - most have no queries
+        """The same, in a step whose first ids are those of queries"""
+        return self.project(g, x)
 
 
 @dataclass(frozen=True)
@@ -107,8 +115,8 @@ class Tower:
 
     @property
     def vocabulary(self) -> int:
-        """0, since patches have no ids."""
-        return 1
+        """The number of ids: those of queries, or 1, since patches have none."""
+        return max(1, self.projector.queries)
 
     @property
     def states(self) -> list[State]:
@@ -116,7 +124,7 @@ class Tower:
 
     @property
     def caches(self) -> list[Cache]:
-        return [self.layers[0].attention.cache]
+        return [self.layers[0].attention.cache, *self.projector.caches]
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The rows that replace embeddings, [R, D]"""
@@ -124,7 +132,7 @@ class Tower:
 
     hidden = forward
 
-    def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - patches have no ids
+    def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:
         """Rows of the language model by name: in place of embeddings, and those added after layers, [R, D] each"""
         g = with_clips(g, self.clips)
         patches = g.given(PATCHES)
@@ -142,7 +150,7 @@ class Tower:
             if i in self.taps:
                 tapped.append((self.taps[i], x))
         x = normed(g, x, self.last_norm)
-        rows = {EMBEDDED: self.projector.project(g, x)}
+        rows = {EMBEDDED: self.projector.resample(g, x, ids)}
         return rows | {deepstack(n): projector.project(g, tap) for n, (projector, tap) in enumerate(tapped)}
 
 
@@ -252,6 +260,36 @@ class GatedProjector(Projector):
         x = g.gelu_erf(normed(g, g.linear(x, self.matrix), self.norm))
         out = self.feed.output
         return g.linear(inner(g, self.feed, x), out.weight, bias=out.bias)
+
+
+@dataclass(frozen=True)
+class Resampler(Projector):
+    """MiniCPM-V: learned queries attend to the patches of an image; two matrices with a norm between them follow."""
+
+    query: Weight  # [Q, D]
+    reduce: Weight  # [D, K]
+    norms: tuple[LayerNorm, LayerNorm, LayerNorm]  # of queries, of patches, and of what queries gather
+    qkv: tuple[Weight, ...]
+    biases: tuple[Weight | None, ...]
+    output: Branch
+    matrix: Weight  # [D, D]
+    how: Attention
+    queries: int = 0
+    caches: tuple[Cache, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def resample(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        v = normed(g, g.linear(x, self.reduce), self.norms[1])
+        q, k = g.embed(self.query, ids, norm=self.norms[0]), g.add(v, g.given(WAVES))
+        q, k, v = g.linears([q, k, v], self.qkv, bias=self.biases)
+        return self.project(g, g.attention(q, k, v, self.caches[0], self.how))
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = g.linear(g.pick(x), self.output.weight, bias=self.output.bias)
+        return g.linear(normed(g, x, self.norms[2]), self.matrix)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class Source:
 WORDS = {
     "lfm2": ("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"),
     "idefics3": ("\n", "\n\n", "<fake_token_around_image>", "<global-img>"),
+    "resampler": ("<image>", "</image>", "<slice>", "</slice>"),
 }
 
 
@@ -215,6 +217,25 @@ def glm4v(out: int) -> tuple[Tensors, Keys]:
     }  # fmt: skip
 
 
+def minicpmv(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(13), 8, 12, 24, 4
+    t = layers(g, width, inner, 2, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": (0.3 * g.matrix(4900, width, gain=4)).astype(np.float16),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        "resampler.pos_embed_k": g.vector(4), "resampler.query": g.matrix(40, out, gain=9),
+        "resampler.kv.weight": g.matrix(out, width), "resampler.proj.weight": g.matrix(out, out),
+    }  # fmt: skip
+    for name in ("q", "k", "v", "out"):
+        t |= {f"resampler.attn.{name}.weight": g.matrix(out, out), f"resampler.attn.{name}.bias": g.vector(out)}
+    for name in ("q", "kv", "post"):
+        t |= {f"resampler.ln_{name}.weight": g.vector(out, 1), f"resampler.ln_{name}.bias": g.vector(out)}
+    return t, keys("resampler", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.minicpmv_version": np.int32(6), "clip.minicpmv_query_num": 40,
+    }  # fmt: skip
+
+
 def lfm2(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(6), 8, 12, 256, 16
     t = layers(g, width, inner, 1, biases=True)
@@ -318,6 +339,7 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "kimivl": ("tiny-deepseek2-lite", kimivl, {}),
     "paddleocr": ("tiny-paddleocr", paddleocr, {}),
     "glm4v": ("vision/sectioned-glm4", glm4v, {}),
+    "minicpmv": ("tiny-rwkv7", minicpmv, {}),
     "gemma4v": ("tiny-gemma4", gemma4v, {}),
     "llava": ("quiet-llama", lambda out: llava(out, clip=True), {}),
     "llavanext": ("quiet-llama", lambda out: llava(out, clip=False), {}),
@@ -330,7 +352,7 @@ def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool =
     for key, value in values.items():
         add: Any = {
             float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
-            list: writer.add_array,
+            list: writer.add_array, np.int32: writer.add_int32,
         }[type(value)]  # fmt: skip
         add(key, value)
     for name, array in tensors.items():
@@ -412,7 +434,7 @@ def record(name: str) -> None:
             tiles = [part for kind, part in chunk if kind == "image"]
             texts = ["".join(words[token] for token in part) if kind == "text" else "" for kind, part in chunk]
             pairs = zip(texts, chunk, strict=True)
-            layouts.append([text.replace("Ċ", "\n") or len(eyes.embed(part)) for text, (_, part) in pairs])
+            layouts.append([re.sub(r"Ċ|\\x0a", "\n", text) or len(eyes.embed(part)) for text, (_, part) in pairs])
             pixels = np.concatenate([eyes.pixels(tile).reshape(-1, 3) for tile in tiles])
             found[f"pixels{number}"] = np.frombuffer(hashlib.sha256(pixels.tobytes()).digest(), np.uint8)
             found[f"shape{number}"] = np.array(pixels.shape)

@@ -14,10 +14,11 @@ from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.projector import read_vision
 from rwkv_gpu.vision.sizes import LONGEST, Size, grids
-from tests.golden.record_images import MODELS, image, internvl, kept, sizes_of, write
+from rwkv_gpu.vision.tiles import slices
+from tests.golden.record_images import MODELS, image, internvl, kept, minicpmv, sizes_of, write
 from tests.golden_files import OWN
 
-TILED = "lfm2", "idefics3", "idefics3old"
+TILED = "lfm2", "idefics3", "idefics3old", "minicpmv"
 
 
 def golden(name):
@@ -159,6 +160,23 @@ def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
     write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(32, np.float32)})
     with pytest.raises(UnsupportedModel, match=name):
         read_vision(tmp_path / "a.gguf")
+
+
+def test_a_resampler_of_another_version_or_width_is_refused(tmp_path):
+    tensors, keys = minicpmv(128)
+    write(tmp_path / "a.gguf", "clip", keys | {"clip.minicpmv_version": 2}, tensors)
+    with pytest.raises(UnsupportedModel, match="version 2 of MiniCPM-V"):
+        read_vision(tmp_path / "a.gguf")
+    tensors["resampler.query"] = tensors["resampler.query"][:, :96]
+    write(tmp_path / "a.gguf", "clip", keys, tensors)
+    with pytest.raises(BadFile, match="resampler.query.*multiple of 128"):
+        read_vision(tmp_path / "a.gguf")
+
+
+def test_an_image_whose_slices_are_too_narrow_is_refused():
+    how = replace(golden("minicpmv")[0].preparation, patch=14, tile_side=448, most=2 * 448**2)
+    with pytest.raises(BadInput, match="16,384 x 1 pixels is too narrow"):
+        slices(picture_of(np.zeros((1, LONGEST, 3), np.uint8)), how)
 
 
 def test_a_class_embedding_without_positions_is_refused(tmp_path):

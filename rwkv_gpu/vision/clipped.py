@@ -1,14 +1,14 @@
 """Products whose inputs and results are clipped, as in the vision towers of Gemma 4. Models are not aware of them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..gguf.file import GGUFFile
 from ..models.layered import normed
 from ..models.tensors import Tensors
-from ..ops.vocabulary import Activation, AnyNorm, Weight
+from ..ops.vocabulary import Activation, AnyNorm, Ops, Weight
 
 F32_MAX = 3.4028235e38
 
@@ -79,18 +79,7 @@ class ClippedOps:
         y = y if scale == 1 else g.scale(y, scale)
         return y if add is None else g.add(y, add)
 
-    def linears(
-        self,
-        xs: Sequence[Any],
-        weights: Sequence[Weight],
-        *,
-        then: Sequence[Activation] | None = None,
-        bias: Sequence[Weight | None] | None = None,
-        norm: AnyNorm | None = None,
-    ) -> tuple[Any, ...]:
-        thens, biases = then or ["none"] * len(weights), bias or [None] * len(weights)
-        every = zip(xs, weights, thens, biases, strict=True)
-        return tuple(self.linear(x, weight, then=f, bias=b, norm=norm) for x, weight, f, b in every)
+    linears = Ops.linears  # by `linear` of this class
 
 
 def with_clips(g: Any, clips: Clips) -> Any:

@@ -37,7 +37,7 @@ MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True
 SHARE = {"checked": 15, "portable": 8}
 NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they want more of a device
 
-# Others use the machine, too: that a test is slow says nothing about it.
+# Other programs use the machine, too, so a slow test is not a failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 # For tests.mutation: few examples, the same in every run; a failure is enough.

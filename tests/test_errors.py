@@ -18,9 +18,9 @@ def test_a_message_is_one_line_that_prints_whatever_it_quotes(kind):
     assert len(str(kind("a" * 10**6))) == LONGEST + 3
 
 
-def test_a_shader_is_pointed_into_by_lines():
+def test_lines_of_a_shader_error_are_kept():
     assert str(ShaderError("a.wgsl:1\n  | x")) == "a.wgsl:1\n  | x"
 
 
-def test_what_is_no_text_stays_as_it_is():
+def test_arguments_that_are_not_text_are_not_changed():
     assert BadFile("a", 5).args == ("a", 5)

@@ -161,7 +161,7 @@ class Exchange:
         began = self._clock()
         self._engine.restore(*found)
         if number and self._engine.skip(number):
-            self._turns[number].reads = False  # its duration says nothing about computing
+            self._turns[number].reads = False  # its duration does not measure computation
         self._states.restored(found, self._clock() - began, saved, hedged=number > 0)
 
     # ---------------------------------------------------------------- to the store

@@ -33,7 +33,7 @@ class Opened:
     senses: Senses | None = None
 
     def least_rows(self, slots: int) -> int:
-        """The smallest number of rows per step, for this number of sequences, that lets an image fit into one."""
+        """The smallest chunk size with which an image fits into a step of `slots` sequences; 0 without images."""
         return 0 if self.senses is None else self.senses.least_rows + slots
 
     def companions(self, device: Device | None) -> Companions:

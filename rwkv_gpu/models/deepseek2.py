@@ -20,7 +20,7 @@ from .rope import MAGNITUDE
 from .tensors import LONGEST_CONTEXT
 from .transformer import FeedForward, Output
 
-# The first files of GLM-4.7-Flash do not say how it routes; with softmax it repeats itself.
+# The first files of GLM-4.7-Flash do not specify the routing. With softmax, the model repeats itself.
 FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
 SHARING_CONTEXT = 1 << 20  # of GLM-5.2, whose layers share indexers; GLM-5 and 5.1 have shorter ones
 

@@ -32,10 +32,10 @@ from .rope import unscaled
 from .transformer import Output, attend, gates, output
 
 ARCH = "gemma3n"
-PERIOD = 5  # layers from one full layer to the next, where the file does not say which are full
+PERIOD = 5  # layers from one full layer to the next, if the file does not specify them
 STREAMS = 4
-OWN_KEYS = 20  # layers with keys of their own, where the file does not say it
-SPARSE, DEVIATIONS = 10, 1.6448533535003662  # layers that let the largest 5% through, where the file does not say it
+OWN_KEYS = 20  # layers with keys of their own, if the file does not specify it
+SPARSE, DEVIATIONS = 10, 1.6448533535003662  # layers that keep the largest 5%, if the file does not specify it
 
 
 @dataclass(frozen=True)

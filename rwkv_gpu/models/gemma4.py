@@ -21,7 +21,7 @@ from .tensors import Tensors
 from .transformer import FeedForward, Output, attend, feed_forward, inner, output, stored_size
 
 ARCH = "gemma4"
-PERIOD = 6  # layers from one full layer to the next, where the file does not say which are full
+PERIOD = 6  # layers from one full layer to the next, if the file does not specify them
 NEAR_BASE, LOGIT_CAP = 10000.0, 30.0  # of window layers, and for files without this key
 
 

@@ -25,7 +25,7 @@ class ExpertForm:
     """The differences between the mixtures of families."""
 
     optional: bool = False  # whether files may have no experts: these are dense
-    scores: Scores = "softmax"  # where the file does not say
+    scores: Scores = "softmax"  # if the file does not specify it
     normalise: bool | None = None  # whether shares are normalised; None: as in the file
     then: Glu = "silu"
     thens: Sequence[Glu] = ()  # of each layer, in place of `then`

@@ -1,4 +1,4 @@
-"""JSON schemas made narrower, as in llama.cpp: a model would use what JSON Schema allows where a schema says nothing.
+"""Narrows JSON schemas as llama.cpp does: otherwise a model would use everything that JSON Schema allows by default.
 
 Objects with properties have no other keys. Integers have 64 bits, so that their digits end. What has properties is an
 object. One of several schemas is any of them.

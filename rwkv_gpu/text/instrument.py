@@ -31,7 +31,7 @@ class Generation(Extension):
 
 
 class Instrument(NodeTransformer):
-    """Inserts the budget: a step into every loop and macro, and a weighing of every created value."""
+    """Inserts checks of the budget: a count of steps in each loop and macro, and the size of each created value."""
 
     def __init__(self) -> None:
         self._nesting = 0

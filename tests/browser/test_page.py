@@ -20,7 +20,7 @@ def test_a_question_is_answered_by_the_model_and_the_answer_has_its_figures(page
     expect(page.locator(LAST)).to_contain_text(re.compile(r"[1-9]\d* of \d+ prompt tokens reused"))
 
 
-def test_what_has_streamed_stays_in_place_while_more_comes(page):
+def test_streamed_text_stays_in_place_while_more_arrives(page):
     """Only the last block of a streamed answer is drawn again, so nothing flickers."""
     page.evaluate("""async () => {
         const conversation = newConversation();

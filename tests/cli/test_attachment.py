@@ -39,7 +39,7 @@ def test_nothing_in_a_file_ends_its_block():
     assert part == "x.md:\n`````\na\n```\nb\n````\n`````\n\n"
 
 
-def test_what_cannot_be_read_is_one_line_and_adds_nothing(conversation, tmp_path):
+def test_an_unreadable_file_is_reported_in_one_line_and_adds_nothing(conversation, tmp_path):
     whole = pdf("The sea is wide.")
     files = {
         "empty.txt": (b" \n", "has no text"),

@@ -184,7 +184,7 @@ def test_totals_count_computed_tokens_and_no_prompt_that_was_stopped():
     assert totals.lines() == ["answers  1, 2 tokens, 10.0 tok/s", "prompts  50 tokens, 10 of them reused, 80.0 tok/s"]
 
 
-def test_what_is_typed_before_ctrl_c_is_dropped_before_the_answer_stops():
+def test_input_before_ctrl_c_is_dropped_before_the_answer_stops():
     order = []
     source = SimpleNamespace(discard=lambda: order.append(("discard", repl._stopping)))
     conversation = SimpleNamespace(screen=None, source=source, session=None)
@@ -194,7 +194,7 @@ def test_what_is_typed_before_ctrl_c_is_dropped_before_the_answer_stops():
     assert order == [("discard", False), ("close", True)]
 
 
-def test_what_arrives_together_with_dropped_input_is_read(monkeypatch):
+def test_input_that_arrives_together_with_dropped_input_is_read(monkeypatch):
     typed = iter(["old line\r", "new"])
     bursts = Bursts(0, lambda: next(typed))
 

@@ -147,7 +147,7 @@ def test_ctrl_c_stops_an_answer_and_a_second_leaves(chat):
     assert chat.left() == 130
 
 
-def test_what_is_typed_and_thrown_away_by_ctrl_c_is_not_sent(chat):
+def test_input_that_ctrl_c_discards_is_not_sent(chat):
     chat.type("never sent", enter=False)
     chat.key("C-c")
     chat.wait("Ctrl-C again leaves")
@@ -233,7 +233,7 @@ def test_ctrl_c_behind_a_paste_stops_the_answer_and_drops_the_paste(chat, bracke
 
 
 @pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
-def test_what_is_typed_at_once_after_ctrl_c_is_the_next_message(chat):
+def test_input_right_after_ctrl_c_is_the_next_message(chat):
     """The keys arrive in one write, so no program can separate them by time."""
     for number in (1, 2, 3):
         chat.type("x " * 100)
@@ -357,7 +357,7 @@ def test_an_interrupt_ends_the_chat_without_a_key(tmp_path):
 
 
 @pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
-def test_what_is_typed_while_an_answer_comes_is_the_next_message(chat):
+def test_input_during_an_answer_is_the_next_message(chat):
     chat.type("first")
     chat.wait("1: you said")
     chat.type("typed ahead")

@@ -111,7 +111,7 @@ def test_an_adapter_of_a_modelfile_may_have_a_scale(tmp_path, cache):
         ("SYSTEM a", "no FROM"),
     ],
 )
-def test_what_cannot_be_created_is_refused_in_one_line_and_nothing_is_written(cache, text, named):
+def test_a_model_that_cannot_be_created_is_refused_in_one_line_and_nothing_is_written(cache, text, named):
     (cache.parent.parent / "Modelfile").write_text(text)
     refused = run("create", "sea")
     assert refused.exit_code == 2

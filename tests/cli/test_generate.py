@@ -93,7 +93,7 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
 @pytest.mark.parametrize(
     "command", [("generate", "-p", "word " * 100), ("chat", "word " * 100, "--template", "chatml")], ids=lambda c: c[0]
 )
-def test_what_is_too_long_for_the_context_names_the_option_that_helps(command):
+def test_the_error_for_a_prompt_longer_than_the_context_names_the_option_that_helps(command):
     """The library's error suggests Python arguments, which the command line does not have."""
     model = str(OWN / "tiny-llama.gguf")
     done = CliRunner().invoke(cli, [command[0], model, "--device", "cpu", "-c", "64", *command[1:]])

@@ -302,7 +302,7 @@ def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
 
 
 @posix
-def test_what_is_written_to_a_closed_standard_error_is_not_in_the_results(tmp_path):
+def test_output_to_a_closed_standard_error_is_not_in_the_results(tmp_path):
     """The next opened file would get descriptor 2, and with it the output of native libraries."""
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"prompt": "The sea"}\n', encoding="utf-8")

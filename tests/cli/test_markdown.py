@@ -151,7 +151,7 @@ def test_a_link_shows_its_text_and_where_it_leads():
         assert plain(text).replace("\\", "") == text.replace("\\", "")
 
 
-def test_what_is_struck_out_is_struck_out():
+def test_struck_out_text_is_shown_as_such():
     assert styled("~~one two~~ three", "strike") == "one two"
     assert styled("**a ~~b~~ c**", "bold strike") == "b"
     for text in ("a ~ b", "~/folder", "~~~ x", "5~~6"):

@@ -72,7 +72,7 @@ def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
         (["info", "nothing:Q4_K_M", "--device", "cpu"], "no model 'nothing:Q4_K_M'"),
     ],
 )
-def test_what_is_not_there_is_one_line_and_exit_code_2(run, arguments, message):
+def test_a_missing_file_is_reported_in_one_line_with_exit_code_2(run, arguments, message):
     result = run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr

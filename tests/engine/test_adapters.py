@@ -295,7 +295,7 @@ def test_experts_that_scale_their_input_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_does_not_fit_is_refused_before_anything_is_loaded(what, tmp_path):
+def test_an_adapter_that_does_not_fit_is_refused_before_anything_is_loaded(what, tmp_path):
     made, message = BAD[what]
     with GGUFFile.open(golden("tiny-llama.gguf")) as file, pytest.raises(RwkvGpuError, match=message):
         adapters_of([made(tmp_path)], file)

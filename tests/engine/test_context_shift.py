@@ -119,7 +119,7 @@ def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_l
 
 
 @pytest.mark.parametrize("name", ["falcon-h1", "minimax-01", "llama"])
-def test_what_follows_a_cut_is_an_answer_though_the_prompt_was_longer(name, adapter):
+def test_text_after_a_cut_is_an_answer_even_if_the_prompt_was_longer(name, adapter):
     """States are stored while a known prompt is computed, but not during drafts or steps submitted ahead."""
     ids = ids_of(8) * 10
     asked = [Request(ids, SamplingParams(temperature=0, max_tokens=90)), Request(ids, SamplingParams(max_tokens=90))]

@@ -281,7 +281,7 @@ def test_rows_of_a_plan_that_is_paid_for_are_used():
 def test_unknown_costs_lie_between_those_that_are_known():
     costs = StepCosts()
     assert costs.of(8) / costs.of(1) == pytest.approx(1 + 7 * GUESS), "little, so that drafts are tried"
-    for _ in range(3):  # the first is dropped, and one says nothing
+    for _ in range(3):  # the first is dropped, and a single one is not enough
         costs.measured(1, 1.0, ahead=False)
         costs.measured(5, 3.0, ahead=False)
     assert costs.of(8) == costs.of(6) == pytest.approx(3.0, rel=0.01)

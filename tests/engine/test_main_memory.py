@@ -91,7 +91,7 @@ def test_experts_leave_first_and_free_memory_caches_them():
     assert place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
 
 
-def test_what_cannot_be_is_refused_in_a_line():
+def test_impossible_options_are_refused_in_one_line():
     with open_synthetic(DENSE) as file:
         parameters = parameters_of(file, load_model(file))
     with pytest.raises(BadInput, match="no experts"):

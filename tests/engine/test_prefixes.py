@@ -187,7 +187,7 @@ def test_states_of_one_text_are_at_least_an_interval_from_each_other():
 
 
 @pytest.mark.parametrize("same", [0, 1, 2, 63, 64, 65, 127, 128, 191, 192, 193, 448, 1000])
-def test_what_two_texts_share_is_counted_to_the_token(same):
+def test_the_common_prefix_of_two_texts_is_counted_to_the_token(same):
     """The texts have tokens of several bytes, which may share bytes although the tokens differ."""
     beginning = key_of([(n << 20) + 5 for n in range(same)])
     for rest, other in [([], [7]), ([256], [257]), ([1 << 20], [2 << 20]), ([3] * 200, [4] + [3] * 500)]:

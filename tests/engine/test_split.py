@@ -252,7 +252,7 @@ def test_commands_that_were_encoded_for_another_step_are_not_submitted(adapter):
         assert decoded(runner, 5, 0) == wanted
 
 
-def test_what_reads_a_sequence_waits_for_its_steps(logged):
+def test_operations_that_read_a_sequence_wait_for_its_steps(logged):
     runner, events = logged
     ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     ahead = runner.read_state(0)
@@ -264,7 +264,7 @@ def test_what_reads_a_sequence_waits_for_its_steps(logged):
     assert all(np.array_equal(ahead[name], alone[name]) for name in alone)
 
 
-def test_what_goes_wrong_with_a_step_is_raised_where_it_is_waited_for(logged):
+def test_the_error_of_a_step_is_raised_where_its_result_is_awaited(logged):
     runner, _ = logged
     first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     runner.parts[0].refuses = True  # type: ignore[attr-defined]

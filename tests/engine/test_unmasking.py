@@ -91,7 +91,7 @@ def test_the_mask_is_never_a_token_of_an_answer():
         (lambda llm: llm.perplexity("hello"), "prefixes predict none"),
     ],
 )
-def test_what_needs_tokens_in_order_is_refused(use, says):
+def test_options_that_need_tokens_in_order_are_refused(use, says):
     with opened() as llm, pytest.raises(BadInput, match=says):
         use(llm)
 

@@ -125,7 +125,7 @@ def test_the_scripts_are_small_and_fit_into_one():
     assert offline == {*PAGE, *SCRIPTS, "model.json"} - {"offline.js"}
 
 
-def test_what_a_page_cannot_be_made_of_is_refused(tmp_path, monkeypatch):
+def test_impossible_exports_are_refused(tmp_path, monkeypatch):
     cases = {
         ("web", str(golden("tiny-llama.gguf"))): "a page cannot chat with this model: the file has no chat template",
         ("plan", "--single-file", str(tiny_path())): "--single-file is for `export web`",

@@ -158,7 +158,7 @@ def grown(path: Path, size: int = 1 << 40) -> Path:
 
 
 @posix
-def test_what_a_file_claims_is_not_read_before_it_is_checked(tmp_path):
+def test_sizes_in_a_file_are_checked_before_anything_is_read(tmp_path):
     """Tested with an imatrix, a session and an adapter of 1 TiB each."""
     floats = struct.pack("<iii", 1, 1, ord("a") << 24)[:8] + b"a" + struct.pack("<ii", 1, 1 << 30)
     for index, data in enumerate((b"\0" * 64, floats, struct.pack("<ii", 9, -1), struct.pack("<ii", 9, 1 << 30))):

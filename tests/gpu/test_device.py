@@ -16,7 +16,7 @@ from rwkv_gpu.gpu.typed_errors import translated
 
 
 @pytest.mark.parametrize("nbytes", [1, 3, 4, 17, 1000, 65536, 1_000_003])
-def test_what_is_written_is_read(device, nbytes):
+def test_uploaded_bytes_are_read_back(device, nbytes):
     data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
     buffer = device.upload(data, "test")
     assert device.read(buffer, nbytes) == data.tobytes()

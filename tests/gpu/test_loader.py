@@ -203,7 +203,7 @@ def test_host_memory_does_not_grow_with_the_file(fast_device, tmp_path, monkeypa
         assert most < file.nbytes / 4
 
 
-def test_what_comes_next_is_read_while_one_piece_is_uploaded():
+def test_further_pieces_are_read_while_one_is_uploaded():
     taken = []
     jobs = ((lambda n=n: n) for n in range(9) if not taken.append(n))
     with ThreadPoolExecutor(2) as pool:

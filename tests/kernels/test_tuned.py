@@ -28,7 +28,7 @@ def nothing_shipped(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nothing")
 
 
-def test_what_is_saved_comes_back(fast_device, tuned, tmp_path):
+def test_saved_tunings_are_found_again(fast_device, tuned, tmp_path):
     path = save(tuned, fast_device.adapter, tmp_path / "new")
     assert [path] == list((tmp_path / "new").iterdir())  # and nothing half-written beside it
     assert find(fast_device.adapter, fast_device.capabilities, tmp_path / "new") == tuned
@@ -119,7 +119,7 @@ def test_constants_of_other_kernels_or_another_driver_are_not_found(fast_device,
     assert find(adapter, can, tmp_path) is None
 
 
-def test_what_comes_with_the_package_is_second_to_ones_own(fast_device, tuned, tmp_path, monkeypatch):
+def test_own_results_take_precedence_over_those_of_the_package(fast_device, tuned, tmp_path, monkeypatch):
     adapter, can = fast_device.adapter, fast_device.capabilities
     (tmp_path / "shipped").mkdir()
     monkeypatch.setattr(module.resources, "files", lambda name: tmp_path / "shipped")

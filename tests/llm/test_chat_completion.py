@@ -103,7 +103,7 @@ def test_the_next_prompt_continues_with_the_generated_ids(llm):
         ({"frobnicate": 1}, "frobnicate is no setting"),
     ],
 )
-def test_what_is_wrong_is_named(llm, wish, message):
+def test_errors_are_named(llm, wish, message):
     with pytest.raises(BadInput, match=message):
         llm.create_chat_completion(HI, **wish)
 

@@ -77,7 +77,7 @@ def test_a_longer_vocabulary_with_the_same_tokens_will_do():
         check_vocabulary("a.gguf", ["a"], ["a", *map(str, range(1000))])
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_options_are_refused():
     with pytest.raises(BadInput, match="at most 8"):
         rwkv_gpu.load(device="cpu", lookup=True, draft_tokens=9)
     with pytest.raises(BadInput, match="lookup is 1"):

@@ -139,7 +139,7 @@ def test_an_exception_before_any_line_of_the_thread_ends_one_request_at_most(tim
 
 
 @pytest.mark.parametrize("method", ["add", "stop", "abort", "pause", "resume"])
-def test_what_the_engine_raises_for_one_request_ends_that_one(method):
+def test_an_exception_for_one_request_ends_only_that_request(method):
     engine = Alphabet(pause=0.0005)
     driver = Driver(engine)
     inner, failures = getattr(engine, method), []

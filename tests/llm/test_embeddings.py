@@ -188,7 +188,7 @@ def test_a_bert_with_words_of_its_own_reads_texts_and_pairs(tmp_path):
         np.testing.assert_array_equal(llm.embed("The SEA ?"), llm.embed("the sea?"))
 
 
-def test_what_cannot_be_ranked_is_refused():
+def test_inputs_that_cannot_be_ranked_are_refused():
     with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu") as llm, pytest.raises(BadInput, match="take a reranker"):
         llm.rerank("a", ["b"])
     with rwkv_gpu.load(OWN / "ranking-qwen3.gguf", device="cpu") as llm:

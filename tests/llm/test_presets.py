@@ -165,7 +165,7 @@ def test_a_preset_that_its_model_cannot_have_is_refused_before_it_is_written():
 
 
 @pytest.mark.parametrize("name", ["", "../out", "a:4b", "/a", ".hidden", "n" * 300])
-def test_what_cannot_be_a_name_is_refused(tmp_path, name):
+def test_invalid_names_are_refused(tmp_path, name):
     with pytest.raises(BadInput):
         Store(tmp_path).preset_path(name)
 

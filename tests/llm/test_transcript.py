@@ -65,7 +65,7 @@ def test_lone_surrogates_of_a_user_are_bytes_too():
 
 
 @pytest.mark.parametrize("name", ["llama-spm-small-Q4_0.gguf", "tiny-rwkv7.gguf"])
-def test_what_follows_a_text_is_tokenised_as_a_continuation(name):
+def test_text_after_a_text_is_tokenised_as_a_continuation(name):
     mine = tokenizer(name)
     begun = Transcript().prompt(mine, ["hello"])
     assert begun.ids[0] == mine.bos or not mine.add_bos

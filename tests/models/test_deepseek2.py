@@ -301,7 +301,7 @@ def test_yarn_scales_whole_scores_and_not_only_rotated_parts(tmp_path):
         ("rope.dimension_count", 12, UnsupportedModel, "multiples of 8"),
     ],
 )
-def test_what_disagrees_or_is_not_supported_is_named(tmp_path, key, value, error, says):
+def test_contradictory_or_unsupported_values_are_named(tmp_path, key, value, error, says):
     changed = parts()
     changed.set(f"{ARCH}.{key}", U32, value)
     with GGUFFile.open(written(tmp_path, changed.built())) as file, pytest.raises(error, match=says):

@@ -58,7 +58,7 @@ def test_the_larger_baichuan_is_as_refact_and_the_smaller_as_llama():
 
 
 @pytest.mark.parametrize("step", [Step(1), Step(4), Step(64, prefill=True)])
-def test_what_is_clamped_is_written_where_attention_reads_it(step):
+def test_clamped_values_are_written_where_attention_reads_them(step):
     def kernels(*without: str) -> Counter[str]:
         with GGUFFile.open(OWN / "tiny-olmo.gguf") as file:
             recorded = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), step, without)

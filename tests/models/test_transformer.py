@@ -180,7 +180,7 @@ def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
         ),
     ],
 )
-def test_what_disagrees_or_is_not_supported_is_named(tmp_path, keys, error, says):
+def test_contradictory_or_unsupported_values_are_named(tmp_path, keys, error, says):
     with pytest.raises(error, match=says):
         opened(write(tmp_path, "llama", tiny_tensors("llama"), **keys))
 

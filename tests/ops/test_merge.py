@@ -103,7 +103,7 @@ def test_two_rows_of_two_formats_are_one_dispatch_though_their_own_workgroups_di
     assert len(plan.dispatches) == 1
 
 
-def test_what_wants_more_workgroup_memory_than_there_is_is_not_one(device, monkeypatch):
+def test_dispatches_that_exceed_workgroup_memory_are_not_merged(device, monkeypatch):
     most = 2700 if device.capabilities.subgroup_width >= 8 else 3000  # enough for each of them
     monkeypatch.setattr(device, "capabilities", replace(device.capabilities, max_workgroup_memory=most))
     assert len(multiplied(device, ("Q4_K", "F16")).dispatches) == 2

@@ -243,7 +243,7 @@ def test_requests_beyond_the_bounds_are_refused_as_the_server_refuses_them(app):
         asked = []
         for n in range(16):
             asked.append(pool.submit(ask, n))
-            time.sleep(0.3 if n < 4 else 0)  # so that the first ones have their places
+            time.sleep(0.3 if n < 4 else 0)  # so that the first requests are running before the others arrive
         found = [one.result() for one in asked]
     refused = [(headers["retry-after"], body["error"]["code"]) for status, headers, body in found if status == 429]
     assert {status for status, *_ in found} == {200, 429}

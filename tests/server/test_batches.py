@@ -129,7 +129,7 @@ def test_keys_see_their_own_batches_and_cancelling_ends_running_lines():
         until(lambda: server.service.running)
 
 
-def test_what_has_not_ended_in_time_expires_and_full_files_fail_the_batch(server, monkeypatch):
+def test_unfinished_batches_expire_and_full_files_fail_the_batch(server, monkeypatch):
     file = uploaded(server, line("a", {**CHAT, "max_tokens": 100_000, "ignore_eos": True}))
     with monkeypatch.context() as patched:
         patched.setattr(batch_jobs, "WINDOW", 0.0)

@@ -286,7 +286,7 @@ def test_http_1_0_gets_no_chunks(server):
     assert raw(server, asking("/health", version="1.0")).endswith(b"}")
 
 
-def test_what_comes_behind_a_body_is_no_header(server):
+def test_bytes_after_a_body_are_not_parsed_as_headers(server):
     body = b"%x\r\n%s\r\n" % (len(json.dumps(ASK)), json.dumps(ASK).encode())
     more = b"host: evil.example\r\n" + b"x: y\r\n" * 10_000
     one = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" + body

@@ -132,7 +132,7 @@ def test_kwargs_that_make_a_template_loop_are_refused_while_others_run(kwargs):
         assert server.request("POST", CHAT, {**body, "chat_template_kwargs": {"times": 2}})[0] == 200
 
 
-def test_what_windows_writes_before_a_text_is_no_fault(alone):
+def test_a_byte_order_mark_before_a_body_is_accepted(alone):
     body = json.dumps({"messages": [{"role": "developer", "content": "Be brief."}, *HI], "max_tokens": 2})
     assert alone.request("POST", CHAT, b"\xef\xbb\xbf" + body.encode())[0] == 200
 

@@ -211,7 +211,7 @@ def test_downloads_are_refused_beyond_the_limit_of_the_folder(tmp_path):
         assert server.post("/api/pull", {"model": NAME, "stream": False}, **KEY) == {"status": "success"}
 
 
-def test_what_cannot_be_pulled_has_a_sentence(tmp_path):
+def test_the_error_of_a_failed_pull_is_one_sentence(tmp_path):
     with managed(tmp_path) as server:
         for name in ("../up", "/etc/passwd", "hf.co/owner/none:Q4_K_M", "hf.co/owner/name:Q9", str(MODEL), "a b"):
             status, _, answer = server.request("POST", "/api/pull", {"model": name, "stream": False}, **KEY)

@@ -268,7 +268,7 @@ def test_beginnings_are_bounded_and_the_oldest_are_forgotten():
     assert len(chat(*map(str, range(1000)))) <= 256
 
 
-def test_what_the_gateway_saw_itself_is_newer_than_the_report_of_a_replica():
+def test_the_gateways_own_observations_override_older_reports_of_a_replica():
     affinity = Affinity()
     affinity.remember(chat("a"), 1)
     affinity.learn([*chat("a"), *chat("b")], 0)

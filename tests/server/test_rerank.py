@@ -61,7 +61,7 @@ def test_texts_ask_for_the_form_of_tei(ranking, best):
         ({"return_documents": 1}, "return_documents"), ({"documents": ["a " * 5000]}, None),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused(ranking, change, param):
+def test_wrong_values_are_refused(ranking, change, param):
     body = {name: value for name, value in {**BODY, **change}.items() if value is not None}
     status, _, answer = ranking.request("POST", "/v1/rerank", body)
     assert status == 400 and (param is None or answer["error"]["param"] == param), answer
@@ -73,6 +73,6 @@ def test_a_model_that_cannot_rank_is_refused(ranking):
 
 
 @pytest.mark.parametrize("name", RERANK.ignored)
-def test_what_is_ignored_is_named(ranking, name):
+def test_ignored_values_are_named(ranking, name):
     status, headers, _ = ranking.request("POST", "/v1/rerank", {**BODY, name: "a"})
     assert (status, headers["x-ignored-fields"]) == (200, name)

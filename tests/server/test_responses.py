@@ -145,7 +145,7 @@ def test_calls_and_their_outputs_come_back_as_input(server):
         ({"max_output_tokens": -4}, "max_tokens"),
     ],
 )
-def test_what_cannot_be_is_refused(server, change, param):
+def test_impossible_options_are_refused(server, change, param):
     status, _, answer = server.request("POST", "/v1/responses", {**ASK, **change})
     assert (status, answer["error"]["param"]) == (400, param)
 

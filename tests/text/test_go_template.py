@@ -119,7 +119,7 @@ def test_expressions_have_the_same_value_as_in_go(expression, shown):
         ('{{ "a" + `}} {% set x = 1 %}` }}', "+"),
     ],
 )
-def test_what_has_no_translation_is_refused_by_its_name(source, named):
+def test_a_go_template_without_a_translation_is_refused_with_the_reason(source, named):
     with pytest.raises(BadTemplate) as refused:
         as_jinja(source)
     assert named in str(refused.value)

@@ -15,16 +15,14 @@ from tests.golden.record_tokens import FILE, vocabularies
 RECORD: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
 VOCABULARIES = vocabularies()
 
-# Where a model's pattern tells capitals from small letters, llama.cpp knows only those of ASCII, or none at all. Ours
-# is the model's own pattern, and is held against texts in which both mean the same.
+# If a model's pattern distinguishes capitals from small letters, llama.cpp does so only for ASCII, or not at all.
+# We use the model's own pattern, and compare only texts where both agree.
 ASCII_CASE = {
     f"gpt2 {pre}"
     for pre in ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken", "granite-embed-multi-97m")
 }
 NO_CASE = {f"gpt2 {pre}" for pre in ("kimi-k2", "tiny_aya", "cohere2moe", "youtu")}
-SPACES_BEFORE_DIGITS = re.compile(
-    r"\s\s\d"
-)  # which llama.cpp does not cut off the digits of this one before it cuts them
+SPACES_BEFORE_DIGITS = re.compile(r"\s\s\d")  # llama.cpp does not separate these spaces from the digits
 
 
 def comparable(name: str, text: str) -> bool:

@@ -75,7 +75,7 @@ WRAPS = "<response>", "</response>"
         ),
     ],
 )
-def test_what_wraps_an_answer_behind_reasoning_is_no_part_of_it(text, parts):
+def test_marks_around_an_answer_after_reasoning_are_no_part_of_it(text, parts):
     """Tested with Granite 3.3's marks, in any pieces."""
     for pieces in ([text], list(text)):
         assert run(pieces, wraps=WRAPS) == parts

@@ -24,7 +24,7 @@ class Salt:
 
     number: int = 0  # 64 bits that change each salted token; 0 changes none
     shared: int = 0  # number of first tokens without salt
-    once: bool = False  # whether nothing is stored or found
+    once: bool = False  # whether the prefix is used only once: it is neither stored nor looked up
 
     @classmethod
     def of(cls, text: str, shared: int = 0) -> "Salt":

@@ -1,9 +1,9 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay in fragments
 //
-// Each subgroup has FM times S rows of W, and of every STAGE columns 256 that no other subgroup of these rows has. Eight
-// neighbouring lanes load the eight chunks of 32 columns that a row has there, so that whole lines of memory are read. Of
-// each chunk a lane decodes four weights at a time to float16 in workgroup memory of its own: 32 columns of all rows, which
-// the subgroup multiplies, without waiting for others. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
+// Each subgroup has FM times S rows of W. The subgroups of the same rows divide every STAGE columns: each has 256. Eight
+// neighbouring lanes load the eight chunks of 32 columns of a row there, so that whole cache lines are read. A lane decodes four
+// weights of each chunk at a time to float16, into the subgroup's part of workgroup memory. That is 32 columns of all rows, which
+// the subgroup multiplies without waiting for others. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
 // fours of all chunks at a time, the first and the fifth of a chunk, the second and the sixth and so on. With two COPIES,
 // subgroups may be one apart. Sums of different columns are added once, in the end. Beyond the end of a row, W is zero. The
 // next stage of W and the next pairs of x are prefetched into registers. A workgroup may have one of PARTS parts of the

@@ -69,7 +69,7 @@ class Recorded:
         self.variants.append(row)
 
 
-FEATURES = {"subgroups": ENABLE_SUBGROUPS, "shader-f16": "enable f16;"}  # of a device: what its shaders begin with
+FEATURES = {"subgroups": ENABLE_SUBGROUPS, "shader-f16": "enable f16;"}  # the shader directive of each feature
 
 
 def _device(subgroup: int) -> tuple[Capabilities, Tuning]:

@@ -80,7 +80,7 @@ def dumps(session: SavedSession, model: ModelFile) -> bytes:
 
 
 def _parts(session: SavedSession) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """The arrays and the notes of a file."""
+    """The arrays and the notes of a saved chat."""
     arrays: dict[str, npt.NDArray[Any]] = {STATE + name: array for name, array in session.state.items()}
     for number, chat in enumerate(session.chats):
         arrays |= {f"{number}/{name}": array for name, array in _arrays(chat.transcript).items()}

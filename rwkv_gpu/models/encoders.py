@@ -27,7 +27,7 @@ BERT = Form(
     head=False,
 )
 ALIBI = 8.0  # maximum bias of Jina v2, whose files do not specify it
-MODERN_PERIOD, GEMMA_PERIOD = 3, 6  # layers from one that sees all to the next
+MODERN_PERIOD, GEMMA_PERIOD = 3, 6  # layers from one with full attention to the next
 GATES: dict[str, Activation] = {"silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
 EXPERTS = ExpertForm(normalise=False, then="gelu", glu=False, by_router=True)
 

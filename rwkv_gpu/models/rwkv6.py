@@ -19,7 +19,7 @@ class DataLerp:
     mix: StackedVectors  # [5, D], for w, k, v, r, g
     down: Weight  # [5 · rank, D]
     up: Weight  # [5 · D · rank]
-    shift: State  # [D]; of QRWKV, which has no norm with it, [1, D]
+    shift: State  # [D]; in QRWKV, where no norm is fused with it, [1, D]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def too_large(most: int) -> ApiError:
 
 
 def parse(body: bytes, kind: type = dict) -> Json:
-    """Parses a JSON object, or a list as the item LIST of one.
+    """Parses a JSON object. A list is returned as an object with the key LIST.
 
     By RFC 8259: UTF-8, optional byte order mark, no NaN, limited depth.
     """

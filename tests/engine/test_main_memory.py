@@ -122,7 +122,7 @@ def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(
         whole = fit(device, file, model, **options)
         assert whole.fits and not whole.host
         monkeypatch.setattr(fit_module, "device_available", lambda _: whole.needed - 1)
-        monkeypatch.setattr(fit_module, "SCRATCH_SHARE", 1.0)  # of so small a model scratch is most
+        monkeypatch.setattr(fit_module, "SCRATCH_SHARE", 1.0)  # most memory of a model this small is scratch
         less = fit(device, file, model, **options)
     assert less.fits and less.host and less.expert_layers
     assert less.needed < whole.needed

@@ -173,7 +173,7 @@ fn run(group: u32, lane: u32) {
             keys_next = keys_from(at, next);
             values_next = values_from(at, next);
         }
-        var parts: array<Each, PREFETCH * PACKS>;   // of scores, by number
+        var parts: array<Each, PREFETCH * PACKS>;   // parts of the scores of a block
         for (var a = 0u; a < PREFETCH; a++) {
             for (var p = 0u; p < PACKS; p++) {
                 parts[a * PACKS + p] = Each(0.0);

@@ -24,7 +24,7 @@ const SLICE4 = SLICE / 4u;
 const SLICES = P / SLICE;
 const ROW4 = H * P4 + 2u * G * N4;      // vec4s of a row of x, B and C
 const COLUMNS = N4 / LANES_PER_ROW;     // vec4s of a lane: every LANES_PER_ROW-th, so that lanes read side by side
-const X_LANE = 2u * BLOCK * N4 % WG;    // the first that loads x, behind those that load B and C
+const X_LANE = 2u * BLOCK * N4 % WG;    // the first lane that loads x, after those that load B and C
 const GATE_LANE = (X_LANE + (BLOCK * SLICE4 + 31u) / 32u * 32u) % WG;   // the first that loads a gate, of another subgroup
 
 var<workgroup> block_b: array<vec4f, BLOCK * N4>;

@@ -313,7 +313,9 @@ class Engine:
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
             if self._speculation is not None:
                 self._speculation.propose(ready, wanted=roomy)
-            chunks = schedule(self._seeing(ready), self._runner.chunk_size)
+            if self._eyes is not None and len(ready) > 1:
+                ready = self._seeing(ready, self._eyes)
+            chunks = schedule(ready, self._runner.chunk_size)
             try:
                 return chunks, self._store.place(chunks)
             except CacheFull:
@@ -322,11 +324,9 @@ class Engine:
                 elif not self._slots.free_pages():
                     raise
 
-    def _seeing(self, ready: Sequence[TokenSequence]) -> Sequence[TokenSequence]:
+    def _seeing(self, ready: list[TokenSequence], eyes: Eyes) -> list[TokenSequence]:
         """Leaves a sequence out after encoding one of its next images, so that others continue between two images."""
-        eyes, rows = self._eyes, self._runner.chunk_size
-        if eyes is None or not any(sequence.images for sequence in ready) or len(ready) == 1:
-            return ready
+        rows = self._runner.chunk_size
         for sequence in ready:
             try:
                 if sequence.images.encode_one(sequence.fed, sequence.fed + rows, eyes):

@@ -88,7 +88,7 @@ def stats_line(stats: Stats) -> str:
 
 
 def generated(start: Callable[[OnPrompt], Generation], most: int, screen: Screen, shown: str | None) -> Completion:
-    """Reads what is generated, at most so many tokens.
+    """Reads the events of a generation of `most` tokens at most, and returns the completion.
 
     Prints `shown` and the text as it arrives, once the prompt's bar is gone; None: nothing.
     """

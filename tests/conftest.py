@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 # wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
-# One of so many cases of a test runs in the modes that users do not have, and at least one does. Compiling with bounds
+# In the modes that users do not have, a test runs one of this many cases, and at least one. Compiling with bounds
 # checks takes three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
 SHARE = {"checked": 15, "portable": 8}
 NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they want more of a device

@@ -58,19 +58,8 @@ class Vision:
         return self.tower.layers[0].attention.size
 
 
-def read_vision(path: Path) -> Vision:
-    """Reads a projector file. Raises BadFile or UnsupportedModel."""
-    with GGUFFile.open(path) as file:
-        return vision_of(file)
-
-
 def vision_of(file: GGUFFile) -> Vision:
-    """The contents of an open projector file."""
-    arch = file.str("general.architecture")
-    if arch != ARCHITECTURE:
-        raise BadFile(f"{file.path}: is a model of architecture '{arch}', not a projector; give an mmproj file")
-    if not file.bool("clip.has_vision_encoder", default=False):
-        raise UnsupportedModel(f"{file.path}: this projector has no vision; only images are supported")
+    """The vision part of an open projector file, which has one."""
     kind = file.str("clip.projector_type", default="") or file.str("clip.vision.projector_type", default="")
     if kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))

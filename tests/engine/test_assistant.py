@@ -6,18 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner
-from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, Flag
 from tests.cases import slow_unless
-from tests.engine.test_eagle3 import with_head
-from tests.engine.test_engine import ids_of
-from tests.engine.test_heads import DRAFTS, known_head
-from tests.engine.test_speculation import answers, asked, speculator
+from tests.engine.test_eagle3 import check_answers, check_greedy, with_head
 from tests.golden.assistant import ASSISTANTS, write_assistant
 from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
@@ -72,24 +66,9 @@ def test_logits_of_drafts_equal_those_of_llama_cpp(files, name, where, request, 
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_drafts_change_no_answer(files, name):
-    """The answers are greedy, sampled, penalised or constrained; drafts come from the head or are mostly correct."""
-    vocabulary = loaded(None, name).vocabulary
-    expected, _ = answers(loaded(None, name), asked(vocabulary))
-    for mistakes in (None, 0.3):
-        runner = loaded(files, name)
-        head = HeadDrafts(runner) if mistakes is None else known_head(runner, asked(0), expected, mistakes)
-        found, engine = answers(runner, asked(vocabulary), speculator(head, most=DRAFTS))
-        assert found == expected
-        assert engine.drafted > 100 and (mistakes is None or engine.accepted > 60)
+    check_answers(lambda: loaded(None, name), lambda: loaded(files, name))
 
 
 def test_drafts_on_the_gpu(files, adapter):
     """Greedy answers equal numpy's. The verifying step reads the drafted tokens on the device."""
-    requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=16)) for n in range(2)]
-    expected, _ = answers(loaded(None, "gemma4"), requests)
-    runner = loaded(files, "gemma4", adapter, slots=2)
-    head = known_head(runner, requests, expected, 0.3)
-    found, engine = answers(runner, requests, speculator(head, most=DRAFTS))
-    assert found == expected
-    assert 0 < engine.accepted < engine.drafted
-    runner.close()
+    check_greedy(loaded(None, "gemma4"), loaded(files, "gemma4", adapter, slots=2))

@@ -13,7 +13,7 @@ from rwkv_gpu.errors import BadFile, BadInput, UnsupportedModel
 from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
-from rwkv_gpu.vision.projector import read_vision
+from rwkv_gpu.vision.senses import read_senses
 from rwkv_gpu.vision.sizes import LONGEST, Size, grids
 from rwkv_gpu.vision.tiles import slices
 from tests.golden.record_images import MODELS, image, internvl, kept, minicpmv, sizes_of, write
@@ -23,7 +23,7 @@ TILED = "lfm2", "idefics3", "idefics3old", "minicpmv"
 
 
 def golden(name):
-    return read_vision(OWN / "vision" / f"{name}.gguf"), np.load(OWN / "vision" / f"{name}.npz")
+    return read_senses(OWN / "vision" / f"{name}.gguf").vision, np.load(OWN / "vision" / f"{name}.npz")
 
 
 def pixels_of(prepared, how):
@@ -151,28 +151,28 @@ def test_wrong_numbers_of_tiles_are_refused_in_one_line(tmp_path, key, value):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys | {f"clip.vision.{key}": value}, tensors)
     with pytest.raises(BadFile, match="clip.vision.preproc_m.._tiles"):
-        read_vision(tmp_path / "a.gguf")
+        read_senses(tmp_path / "a.gguf")
 
 
 @pytest.mark.parametrize("name", ["v.blk.0.attn_q_norm.weight", "mm.4.weight", "v.blk.2.ln1.weight"])
 def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys, tensors | {"a.blk.0.ln1.weight": np.ones(8, np.float32)})
-    read_vision(tmp_path / "a.gguf")  # sounds are another matter
+    read_senses(tmp_path / "a.gguf")  # sounds are another matter
     write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(32, np.float32)})
     with pytest.raises(UnsupportedModel, match=name):
-        read_vision(tmp_path / "a.gguf")
+        read_senses(tmp_path / "a.gguf")
 
 
 def test_a_resampler_of_another_version_or_width_is_refused(tmp_path):
     tensors, keys = minicpmv(128)
     write(tmp_path / "a.gguf", "clip", keys | {"clip.minicpmv_version": 2}, tensors)
     with pytest.raises(UnsupportedModel, match="version 2 of MiniCPM-V"):
-        read_vision(tmp_path / "a.gguf")
+        read_senses(tmp_path / "a.gguf")
     tensors["resampler.query"] = tensors["resampler.query"][:, :96]
     write(tmp_path / "a.gguf", "clip", keys, tensors)
     with pytest.raises(BadFile, match="resampler.query.*multiple of 128"):
-        read_vision(tmp_path / "a.gguf")
+        read_senses(tmp_path / "a.gguf")
 
 
 def test_an_image_whose_slices_are_too_narrow_is_refused():
@@ -186,11 +186,11 @@ def test_a_class_embedding_without_positions_is_refused(tmp_path):
     del tensors["v.position_embd.weight"]
     write(tmp_path / "a.gguf", "clip", keys, tensors)
     with pytest.raises(BadFile, match="v.class_embd"):
-        read_vision(tmp_path / "a.gguf")
+        read_senses(tmp_path / "a.gguf")
 
 
 def test_a_class_embedding_of_another_width_is_refused(tmp_path):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys, tensors | {"v.class_embd": tensors["v.class_embd"][:16]})
     with pytest.raises(BadFile, match="v.class_embd"):
-        read_vision(tmp_path / "a.gguf")
+        read_senses(tmp_path / "a.gguf")

@@ -313,7 +313,7 @@ class Engine:
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
             if self._speculation is not None:
                 self._speculation.propose(ready, wanted=roomy)
-            if self._eyes is not None and len(ready) > 1:
+            if self._eyes is not None:
                 ready = self._seeing(ready, self._eyes)
             chunks = schedule(ready, self._runner.chunk_size)
             try:
@@ -325,15 +325,23 @@ class Engine:
                     raise
 
     def _seeing(self, ready: list[TokenSequence], eyes: Eyes) -> list[TokenSequence]:
-        """Leaves a sequence out after encoding one of its next images, so that others continue between two images."""
+        """Encodes images of the next step, and returns the sequences that take part in it.
+
+        A sequence waits after each image, so that others continue between two images. A failing image ends its
+        sequence alone.
+        """
         rows = self._runner.chunk_size
         for sequence in ready:
+            others = [one for one in ready if one is not sequence]
             try:
-                if sequence.images.encode_one(sequence.fed, sequence.fed + rows, eyes):
-                    return [one for one in ready if one is not sequence]
+                while sequence.images.encode_one(sequence.fed, sequence.fed + rows, eyes):
+                    if others:
+                        return others
+            except DeviceLost:
+                raise
             except Exception as error:  # noqa: BLE001  reported in its last update
-                self._fail([sequence], error)
-                return [one for one in ready if not one.finish_reason]
+                sequence.end("error", error)
+                return others
         return ready
 
     def _take_work(self) -> None:

@@ -131,9 +131,9 @@ class Spans:
         return next((span for span in self.spans if span.start <= at < span.end), None)
 
     def encode_one(self, start: int, end: int, eyes: Eyes) -> bool:
-        """Encodes the next image that begins among these tokens. False if all of them were encoded before."""
+        """Encodes the next image with rows among these tokens. False if all of them were encoded before."""
         for span in self.spans:
-            if start <= span.start < end and span.image.identity not in self._encoded:
+            if start < span.end and span.start < end and span.image.identity not in self._encoded:
                 self._encoded.add(span.image.identity)
                 eyes.rows(span.image, self.salt)
                 return True

@@ -10,6 +10,7 @@ from PIL import Image
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.vision.encoder import Encoder
 from tests.golden.record_images import MODELS, image
 from tests.golden_files import OWN
 
@@ -69,6 +70,19 @@ def test_a_later_turn_reads_no_image_again(llm):
     again = fresh.send("hello", images=[image(23, 64)])
     assert again.tokens == first.tokens
     assert again.stats.reused_tokens > 0
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_image_that_fails_ends_its_request_and_no_prefix_is_lost(llm, monkeypatch, others):
+    chat = chat_of(llm)
+    first = chat.send("hello", images=[image(23, 64)])
+    running = llm.stream("the wind", max_tokens=100, ignore_eos=True, temperature=0) if others else iter(())
+    next(running, None)
+    monkeypatch.setattr(Encoder, "_encoded", lambda self, picture, tile: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        chat_of(llm).send("hello", images=[image(40, 24, 7)])
+    assert chat.send("again").stats.reused_tokens >= first.stats.prompt_tokens - 1
+    assert len(list(running)) >= 99 * others
 
 
 def test_undo_regenerate_and_edit_keep_images(llm):

@@ -108,7 +108,7 @@ class HostRunner(PartRunner):
         """Runs a function of the model; returns its result, and the values that leave this part."""
         batch, adapted = reference.batch, unadapted
         if self._factors:
-            scales = (batch if batch.adapters is not None else self._with_adapters(batch)).adapters
+            scales = self._with_adapters(batch).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
         g = with_media(adapted(reference), batch.given, whole=batch.whole)
         # Infinite or NaN values are detected in the logits, so numpy need not warn of them.

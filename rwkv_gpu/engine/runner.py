@@ -216,11 +216,13 @@ class PartRunner(Runner):
 
     def _with_adapters(self, batch: Batch) -> Batch:
         """Fills in the adapters' default scales if a batch has none."""
+        if batch.adapters is not None:
+            return batch
         return replace(batch, adapters=np.tile(self.adapters.scales(), (batch.rows, 1)))
 
     def _inputs(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
         """Returns the inputs of a plan for this batch."""
-        if self._factors and batch.adapters is None:
+        if self._factors:
             batch = self._with_adapters(batch)
         return self._arrays.of(batch)
 

@@ -1,11 +1,13 @@
 """The device samples the same tokens as the host's sampler."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.engine.device_sampling import draw_row, remember, samples_on_device, skipped_row
+from rwkv_gpu.engine.gpu_runner import GpuPendingStep
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.sampling_params import SPANS
 from rwkv_gpu.engine.step_result import SampledRow, SamplingInputs
@@ -23,6 +25,13 @@ def rows_of(number):
 
 def answers(words):
     return SampledRow.rows(words.tobytes(), len(words))
+
+
+def test_logits_are_rows_after_the_sampled_tokens():
+    logits = np.arange(6, dtype=np.float32).reshape(2, 3)
+    group = SimpleNamespace(wait=lambda _step: bytes(32) + logits.tobytes())
+    assert np.array_equal(GpuPendingStep(group, 0, 2, logits=True).wait().logits, logits)
+    assert GpuPendingStep(group, 0, 2, logits=False).wait().logits is None
 
 
 def on_device(params, count, seed, mask=None):

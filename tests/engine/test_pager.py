@@ -191,6 +191,17 @@ def test_slack_keeps_the_pages_for_going_back_by_as_many_positions():
                 assert pager.held(0).first == seen, (window, slack, start)
 
 
+def test_a_sequence_needs_a_page_after_a_full_one_and_for_a_shared_one():
+    pager = Pager(PAGES, CONTEXT)
+    pager.prepare([Segment(0, PAGE - 1, 0, 0)])
+    assert pager.check([Segment(0, 1, 0, PAGE - 1)]) == []
+    share(pager, 0, 1, PAGE - 1)
+    assert pager.check([Segment(0, 1, 0, PAGE - 1)])
+    pager.truncate(1, 0)
+    pager.prepare([Segment(0, 1, 0, PAGE - 1)])
+    assert pager.check([Segment(0, 1, 0, PAGE)])
+
+
 def test_an_unused_page_can_be_neither_shared_nor_released():
     pool = Pager(PAGES, CONTEXT).pool
     page = pool.take()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.engine.cache.kv import Compact
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
@@ -63,6 +64,20 @@ def test_a_saved_state_continues_in_its_format_and_in_another():
         other.restore([*ids, *answer][:length], arrays)
         number = other.add(Request([*ids, *answer, 5], SamplingParams(temperature=0, max_tokens=3)))
         assert drive(other)[number][-1].reused == length
+
+
+def test_compact_states_have_the_promised_bytes_and_continue():
+    """Recurrent states stay as they are, and so do keys of heads that q8 cannot store."""
+    for name, smaller in (("falcon-h1", True), ("phi3", False)):
+        runner, ids = small(f"tiny-{name}.gguf"), ids_of(40)
+        prefill(runner, ids)
+        state = runner.read_state(0)
+        compact, others = Compact(runner.model.caches), {one.name for one in runner.model.states}
+        found = compact(state)
+        assert compact.nbytes(state) == sum(array.nbytes for array in found.values())
+        assert all(found[other] is state[other] for other in others)
+        assert all((found[key].nbytes < state[key].nbytes) == smaller for key in state.keys() - others)
+        assert runner.fitted(40, found) is not None
 
 
 def test_on_the_gpu_the_logits_equal_those_of_numpy(adapter):

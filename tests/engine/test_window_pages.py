@@ -15,7 +15,7 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import PAGE
 from tests.gguf.writer import U32, number_key, with_keys, written
-from tests.golden_files import golden
+from tests.golden_files import OWN, golden
 
 WINDOW, LENGTH, CHUNK = 100, 600, 64
 HOW = {"slots": 3, "chunk_size": CHUNK, "context": 1024, "kv": "f32"}
@@ -103,6 +103,21 @@ def test_a_state_that_was_saved_with_all_positions_continues_with_a_window_and_t
         assert rms(prefill(target, rest, slot=1, start=LENGTH)[-1], expected) < SAME
     shorter = {name: array[:-1] for name, array in windowed.read_state(0).items()}
     assert windowed.fitted(LENGTH, shorter) is None
+
+
+def test_states_of_another_model_do_not_fit():
+    with GGUFFile.open(OWN / "tiny-rwkv7.gguf") as file:
+        runner = HostRunner(file, load_model(file))
+    prefill(runner, ids_of(4, 1))
+    state = runner.read_state(0)
+    assert runner.fitted(4, state) is not None
+    name, array = next(iter(state.items()))
+    half = runner.fitted(4, {**state, name: array.astype(np.float16)})
+    assert half is not None
+    assert half[name].dtype == np.float32
+    for wrong in (array[..., :-1], array.astype(np.float64), array.astype(np.int32)):
+        assert runner.fitted(4, {**state, name: wrong}) is None
+    assert runner.fitted(4, {other: array for other, array in state.items() if other != name}) is None
 
 
 @pytest.mark.parametrize("context", [1024, 256])  # with pages of the window, and with all

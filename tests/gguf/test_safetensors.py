@@ -1,6 +1,7 @@
 """Safetensors files are read strictly: nothing beyond the file is read, and every error is one line."""
 
 import json
+import os
 import random
 import re
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.gguf.safetensors import is_safetensors, read_safetensors
+from rwkv_gpu.gguf.safetensors import MOST_HEADER, is_safetensors, read_safetensors
 
 ALL = re.compile(".*")
 KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -58,6 +59,15 @@ def test_an_entry_with_false_sizes_is_refused(tmp_path, entry, message):
     with pytest.raises(BadFile, match=message) as caught:
         read_safetensors(path, ALL)
     assert str(caught.value).isprintable()
+
+
+def test_a_header_that_the_file_or_the_limit_does_not_hold_is_not_read(tmp_path):
+    path = tmp_path / "x.st"
+    for length, size in ((1 << 30, 100), (100, 100), (MOST_HEADER + 1, 4 * MOST_HEADER), (1, 100)):
+        path.write_bytes(length.to_bytes(8, "little"))
+        os.truncate(path, size)
+        with pytest.raises(BadFile, match="its header of"):
+            read_safetensors(path, ALL)
 
 
 def test_mutants_are_read_or_refused_in_one_line(tmp_path):

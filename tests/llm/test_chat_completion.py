@@ -6,10 +6,14 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, ContextFull
+from rwkv_gpu.llm.replies import FEW
+from rwkv_gpu.text.budget import Exceeded, Limits
 from tests.golden_files import OWN, golden
 
 HI = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
 GREEDY = {"temperature": 0, "max_tokens": 8}
+TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+LIMITS = Limits(value=1 << 14, work=1 << 20, seconds=60)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,24 @@ def test_a_reply_has_the_shape_that_clients_read(llm):
     usage = reply["usage"]
     assert usage["completion_tokens"] == 8
     assert usage["total_tokens"] == usage["prompt_tokens"] + 8
+
+
+def test_only_small_requests_are_prepared_within_limits():
+    """A template that is not compiled yet is no small work, and neither are tools, forms and many answers."""
+    large = {"n": FEW + 1}, {"tools": [TOOL]}, {"response_format": {"type": "json_object"}}
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        with pytest.raises(Exceeded):
+            llm.prepare_chat_completion(HI, limits=LIMITS)
+        asked = llm.prepare_chat_completion(HI)
+        assert llm.prepare_chat_completion(HI, n=FEW, limits=LIMITS).prompt_tokens == asked.prompt_tokens
+        for more in large:
+            with pytest.raises(Exceeded):
+                llm.prepare_chat_completion(HI, limits=LIMITS, **more)
+            assert llm.prepare_chat_completion(HI, **more).prompt_tokens
+        assert llm.prepare_completion(["Hi", "Ho"], n=FEW // 2, limits=LIMITS).prompt_tokens
+        for many in ({"n": FEW}, {"response_format": {"type": "json_object"}}):
+            with pytest.raises(Exceeded):
+                llm.prepare_completion(["Hi", "Ho"], limits=LIMITS, **many)
 
 
 def test_a_prompt_in_chunks_gives_the_same_answer(llm):

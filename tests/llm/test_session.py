@@ -279,9 +279,11 @@ def test_ids_that_make_no_sense_are_refused(llm, tmp_path, name, array):
 
 
 def test_notes_that_make_sense_are_read(llm, tmp_path):
-    """Without their error, files like those above are accepted."""
-    state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, json.loads(json.dumps(NOTES)))
-    assert llm.load_chat(tmp_path / "s").messages == [{"role": "user", "content": "Hi"}]
+    """Without their error, files like those above are accepted. A message with calls has two more fields."""
+    for calls in ([], [[], None]):
+        notes = {**NOTES, "chats": [{**CHAT, "messages": [["user", "Hi", "", None, *calls]]}]}
+        state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, json.loads(json.dumps(notes)))
+        assert llm.load_chat(tmp_path / "s").messages == [{"role": "user", "content": "Hi"}]
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,10 @@ def test_fetching_is_left_where_computing_is_faster():
         measured(llm.states.rule, 1000.0, 1e6)
         assert turn(llm, messages_after(answer))[1] == 0
         assert llm.states.counts.skipped == 1
+        llm.states.rule.restored.add(1000.0, 1.0)
+        state = (b"", {"a": np.zeros(1000, np.float32)})
+        assert [llm.states.pays_to_restore(state, missing) for missing in (10, 1 << 30)] == [False, True]
+        assert llm.states.counts.late == 1
         stored = llm.states.counts.stored
     assert llm.states.counts.stored == stored, "nor is such a state written"
     with opened(MODELS[0], store) as llm:

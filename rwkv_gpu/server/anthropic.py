@@ -13,7 +13,7 @@ from .chunks import chunks_of
 from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import MESSAGES, honoured
-from .openai import model_name, wants_stream
+from .openai import begun, model_name, wants_stream
 from .reasoning import with_effort
 from .routes import Route, post
 from .service import Running, Service
@@ -93,10 +93,7 @@ async def count_tokens(service: Service, call: Call) -> Response:
 def request_of(fields: Json, ignored: list[str]) -> Json:
     """Converts the request to one for a chat completion. Adds tools that this server does not run to `ignored`."""
     asked: Json = {name: fields[name] for name in ("temperature", "top_p", "top_k", "max_tokens") if name in fields}
-    asked["messages"] = messages = _messages(fields.get("messages"), fields.get("system"))
-    if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1]["content"].strip():
-        # As this API does with a last assistant message
-        asked["continue_final_message"] = "tool_calls" not in messages[-1]
+    asked["messages"], asked["continue_final_message"] = begun(_messages(fields.get("messages"), fields.get("system")))
     if "stop_sequences" in fields:
         asked["stop"] = fields["stop_sequences"]
     thinking = fields.get("thinking")

@@ -27,7 +27,7 @@ from .chunks import chunks_of
 from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured
-from .openai import model_name
+from .openai import begun, model_name
 from .operations import chat_format_of
 from .reasoning import with_effort
 from .routes import Route, get, post
@@ -172,7 +172,8 @@ async def chat(service: Service, call: Call) -> Response:
     if not fields.get("messages"):
         return await _load(service, call, name, {"message": {"role": "assistant", "content": ""}})
     messages = [_message(one, f"messages[{at}]") for at, one in enumerate(_list(fields["messages"], "messages"))]
-    asked = {**_settings(call, fields), "messages": messages}
+    asked = _settings(call, fields)
+    asked["messages"], asked["continue_final_message"] = begun(messages)
     if fields.get("tools"):
         asked["tools"] = fields["tools"]
     return await _answer(

@@ -26,6 +26,7 @@ from .service import Running, Service
 
 MARK = "\ue000text\ue000"  # placeholder for the text of a chunk
 DONE = b"data: [DONE]\n\n"
+EMPTY = "", {"type": "text", "text": ""}  # parts of a message
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
@@ -130,17 +131,22 @@ def chat_request(call: Call) -> tuple[Any, Json]:
         fields["think"] = think
     if "reasoning_effort" in fields:
         with_effort(fields, fields.pop("reasoning_effort"), "reasoning_effort")
-    if not {"continue_final_message", "add_generation_prompt"} & fields.keys() and ends_unfinished(messages):
-        fields["continue_final_message"] = True
+    if not {"continue_final_message", "add_generation_prompt"} & fields.keys():
+        messages, fields["continue_final_message"] = begun(messages)
     return messages, fields
 
 
-def ends_unfinished(messages: Any) -> bool:
-    """True if the last message is an assistant's text, which the answer then continues, as in llama-server."""
+def begun(messages: Any) -> tuple[Any, bool]:
+    """The messages, and whether the answer continues the last one, as it does with an assistant's in llama-server.
+
+    A last message of the assistant that has no text is left out.
+    """
     last = messages[-1] if isinstance(messages, list) and len(messages) > 1 else None
     if not isinstance(last, dict) or last.get("role") != "assistant" or last.get("tool_calls"):
-        return False
-    return bool(last.get("content") or last.get("reasoning_content"))
+        return messages, False
+    content = last.get("content")
+    silent = content in (None, "") or (isinstance(content, list) and all(part in EMPTY for part in content))
+    return (messages[:-1], False) if silent and not last.get("reasoning_content") else (messages, True)
 
 
 async def completions(service: Service, call: Call) -> Response:

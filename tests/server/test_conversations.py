@@ -69,6 +69,19 @@ def test_the_last_message_of_an_assistant_is_continued(server):
     assert not reply["choices"][0]["message"]["content"].startswith("theworld")
 
 
+def test_every_api_continues_the_text_of_the_last_message_and_leaves_out_one_without_text(server):
+    more = {"max_tokens": 1}
+    asked = {"/v1/chat/completions": more, "/v1/messages": more, "/api/chat": {"options": {"num_predict": 1}}}
+    for path, fields in asked.items():
+        texts = [
+            logged(server, path, {"messages": [Q, *last], "stream": False, **fields})
+            for last in ([], [{**BEGUN, "content": ""}], [BEGUN])
+        ]
+        assert texts[0] == texts[1] and texts[2].startswith(texts[0]) and texts[2].endswith("theworld"), path
+    for content in (None, [], [{"type": "text", "text": ""}]):
+        assert prompt(server, [Q, {**BEGUN, "content": content}]) == prompt(server, [Q])
+
+
 def test_a_prompt_need_not_open_an_answer(server):
     assert prompt(server, [Q], add_generation_prompt=False).endswith("<|im_end|>\n")
     assert prompt(server, [Q, BEGUN], add_generation_prompt=False).endswith("theworld<|im_end|>\n")

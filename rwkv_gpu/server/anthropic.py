@@ -14,6 +14,7 @@ from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import MESSAGES, honoured
 from .openai import begun, model_name, wants_stream
+from .pdf_reader import file_part
 from .reasoning import with_effort
 from .routes import Route, post
 from .service import Running, Service
@@ -203,37 +204,44 @@ def _assistant(parts: list[Any], where: str) -> list[Json]:
 def _user(parts: list[Any], where: str) -> list[Json]:
     """Converts a user message; tool results become separate messages before the user's text.
 
-    Messages of tools hold text alone, so that images of a result are the user's.
+    Messages of tools hold text alone, so that images and files of a result are the user's.
     """
     results, rest = [], []
     for part in parts:
         if isinstance(part, dict) and part.get("type") == "tool_result":
             given = part.get("content") or ""
-            images = [one for one in given if _is_image(one)] if isinstance(given, list) else []
-            content = _text([one for one in given if not _is_image(one)] if images else given, f"{where}.content")
-            rest += images
+            media = [one for one in given if _is_media(one)] if isinstance(given, list) else []
+            content = _text([one for one in given if not _is_media(one)] if media else given, f"{where}.content")
+            rest += media
             results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content})
         else:
             rest.append(part)
-    if any(map(_is_image, rest)):
+    if any(map(_is_media, rest)):
         blocks = [_block(part, where) for part in rest]
         return [*results, {"role": "user", "content": blocks}]
     return results + ([{"role": "user", "content": _text(rest, f"{where}.content")}] if rest else [])
 
 
-def _is_image(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "image"
+def _is_media(part: Any) -> bool:
+    """True for images and for documents that have no text of their own."""
+    if not isinstance(part, dict) or part.get("type") not in ("image", "document"):
+        return False
+    source = part.get("source")
+    return part["type"] == "image" or not isinstance(source, dict) or source.get("type") not in ("text", "content")
 
 
 def _block(part: Any, where: str) -> Json:
     """Converts a block to a part of OpenAI's form."""
-    return _image(part, where) if _is_image(part) else {"type": "text", "text": _text_of(part, f"{where}.content")}
-
-
-def _image(part: Json, where: str) -> Json:
+    if not _is_media(part):
+        return {"type": "text", "text": _text_of(part, f"{where}.content")}
     source = part.get("source")
     kind = source.get("type") if isinstance(source, dict) else None
-    if not isinstance(source, dict) or kind not in ("base64", "url"):
+    if part["type"] == "document":
+        if kind != "base64":
+            message = f"{where} has a document that is neither text nor base64 of a PDF; nothing is fetched"
+            raise ApiError(400, message, param="messages")
+        return file_part(f"data:{source.get('media_type')};base64,{source.get('data')}", part.get("title"))
+    if kind not in ("base64", "url"):
         raise ApiError(400, f"{where} has an image whose source is neither base64 nor a url", param="messages")
     url = source.get("url") if kind == "url" else f"data:{source.get('media_type')};base64,{source.get('data')}"
     return {"type": "image_url", "image_url": {"url": url}}
@@ -247,12 +255,14 @@ def _text(content: Any, where: str) -> str:
 
 
 def _text_of(part: Any, where: str) -> str:
-    """The text of a part, which may be a document of plain text."""
+    """The text of a part, which may be a document."""
     kind = part.get("type") if isinstance(part, dict) else part
     source, name = (part.get("source"), "data") if kind == "document" else (part, "text")
     if isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get(name), str):
         return str(source[name])
-    message = f"{where} holds a part of the type {kind!r}; only texts and documents of plain text are understood"
+    if kind == "document" and isinstance(source, dict) and source.get("type") == "content":
+        return _text(source.get("content"), where)
+    message = f"{where} holds a part of the type {kind!r}; only texts and documents are understood here"
     raise ApiError(400, message, param="messages")
 
 

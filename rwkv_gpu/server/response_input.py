@@ -6,6 +6,7 @@ from typing import Any
 
 from .call import Json
 from .errors import ApiError, shown
+from .pdf_reader import file_part
 from .reasoning import with_effort
 
 TEXTS = ("input_text", "output_text", "text", "refusal")  # types of parts that are text
@@ -147,18 +148,23 @@ def _reasoning(item: Json) -> str:
 
 
 def _text(content: Any, where: str) -> Any:
-    """Returns a text, also from parts; parts stay as they are if images are among them."""
+    """Returns a text, also from parts; a list of parts in the form of chat completions if images or files are there."""
     if not isinstance(content, list):
         return content
-    images = [part for part in content if isinstance(part, dict) and part.get("type") == IMAGE]
-    if not all(isinstance(image.get("image_url"), str) for image in images):
-        raise ApiError(400, f"{where} holds an image without image_url; give a data URL", param="input")
-    if images:
-        return content
-    texts = []
-    for part in content:
-        text = part.get("text", part.get("refusal")) if isinstance(part, dict) and part.get("type") in TEXTS else None
-        if not isinstance(text, str):
-            raise ApiError(400, f"{where} holds a part that is no text; only text is understood", param="input")
-        texts.append(text)
-    return "".join(texts)
+    parts = [_part(part, where) for part in content]
+    plain = all(part["type"] == "text" for part in parts)
+    return "".join(part["text"] for part in parts) if plain else parts
+
+
+def _part(part: Any, where: str) -> Json:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "input_file":
+        return file_part(part.get("file_data"), part.get("filename"))
+    if kind == IMAGE:
+        if not isinstance(part.get("image_url"), str):
+            raise ApiError(400, f"{where} holds an image without image_url; give a data URL", param="input")
+        return {**part}
+    text = part.get("text", part.get("refusal")) if kind in TEXTS else None
+    if not isinstance(text, str):
+        raise ApiError(400, f"{where} holds a part that is no text, image or PDF", param="input")
+    return {"type": "text", "text": text}

@@ -36,6 +36,7 @@ from .errors import RETRY_AFTER, ApiError
 from .keys import salt_of
 from .media_urls import MediaUrls
 from .metrics import Metrics
+from .pdf_reader import PdfReader
 from .pulls import Pulls
 from .queue import Queue, Ticket
 from .slots import Slots, wanted_slot
@@ -144,6 +145,7 @@ class Service:
         self.saved_slots = None if path is None else SavedSlots(path, config.max_disk)
         self._slots: dict[ServedModel, Slots] = {}
         self.media_urls = MediaUrls(config.allow_media_urls)
+        self.pdfs = PdfReader()
         self.files = StoredFiles()
         self.batches = Batches(self.files, config.sequences)
         self.metrics = Metrics(self._gauges)
@@ -222,8 +224,11 @@ class Service:
         return {"cache_salt": salt_of(call.owner if keyed else b"", given)}
 
     async def _more(self, call: Call, llm: LLM, messages: Any) -> Json:
-        """Further options of `prepare`: the salt, and the messages if their images were fetched."""
-        fetched = messages if llm.sight is None else await self.media_urls.fetched(messages)
+        """Further options of `prepare`: the salt, and the messages if their files were read or their images fetched."""
+        filled = await self.pdfs.filled(messages)
+        if filled is not messages:
+            call.body_bytes = self.config.max_body  # prepared on a thread
+        fetched = filled if llm.sight is None else await self.media_urls.fetched(filled)
         return self.salt(call) | ({} if fetched is messages else {"messages": fetched})
 
     async def count(self, call: Call, model: str | None, asked: Json) -> int:

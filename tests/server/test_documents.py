@@ -1,5 +1,6 @@
 """The text of PDF files over HTTP: page by page, within limits, and without harm to other requests."""
 
+import base64
 import sys
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 pytest.importorskip("pypdf", reason="the extra `pdf` is not installed")
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.server import documents
+from rwkv_gpu.server import pdf_reader
+from rwkv_gpu.server.pdf_reader import URL
 from rwkv_gpu.text import pdf_process
 from rwkv_gpu.text.pdf_process import Limits, PdfProcess
 from tests.pdf_files import pdf
@@ -31,6 +33,66 @@ def test_each_page_of_a_pdf_comes_with_its_text(server):
     found = send(server, form(pdf("The sea is wide.", "", "Foxes bark.")))
     pages = ["The sea is wide.", "", "Foxes bark."]
     assert found == (200, {"object": "document.text", "pages": pages, "total_pages": 3})
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def file(content: bytes, name: str = "sea.pdf"):
+    """Returns a PDF as part of a chat completion."""
+    return {"type": "file", "file": {"file_data": URL + encoded(content), "filename": name}}
+
+
+def tokens(server, content):
+    body = {"messages": [{"role": "user", "content": content}]}
+    return server.post("/v1/chat/completions/input_tokens", body)["input_tokens"]
+
+
+def test_every_api_takes_pdf_files_in_messages(server):
+    data, asked = pdf("The sea is wide.", "Foxes bark."), {"type": "text", "text": "Why?"}
+    count = tokens(server, [{"type": "text", "text": "The sea is wide.\n\nFoxes bark.\n"}, asked])
+    assert tokens(server, [file(data), asked]) == count > tokens(server, [asked])
+    source = {"type": "base64", "media_type": "application/pdf", "data": encoded(data)}
+    document = {"type": "document", "source": source, "title": "sea.pdf"}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [document]}
+    use = {"type": "tool_use", "id": "1", "name": "read", "input": {}}
+    called = [{"role": "user", "content": "a"}, {"role": "assistant", "content": [use]}]
+    for before, content in (([], [document, asked]), (called, [result, asked])):
+        messages = [*before, {"role": "user", "content": content}]
+        found = server.post("/v1/messages/count_tokens", {"messages": messages})["input_tokens"]
+        assert (found == count) if not before else (found > count)
+        assert server.post("/v1/messages", {"messages": messages, "max_tokens": 1})["usage"]
+    for given in (URL + encoded(data), encoded(data)):
+        parts = [{"type": "input_file", "file_data": given, "filename": "a"}, {"type": "input_text", "text": "Why?"}]
+        body = {"input": [{"role": "user", "content": parts}]}
+        assert server.post("/v1/responses/input_tokens", body)["input_tokens"] == count
+        assert server.post("/v1/responses", {**body, "max_output_tokens": 1})["usage"]["input_tokens"] == count
+    blocks = {"type": "content", "content": [{"type": "text", "text": "The sea"}]}
+    texts = [blocks, {**blocks, "content": "The sea"}, {"type": "text", "media_type": "text/plain", "data": "The sea"}]
+    counts = {
+        server.post("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": [each]}]})["input_tokens"]
+        for each in ({"type": "document", "source": one} for one in texts)
+    }
+    assert len(counts) == 1
+
+
+def test_wrong_files_in_messages_are_refused(server):
+    bad = {
+        "is no PDF": [file(b"text")], "are its pages scanned": [file(pdf(""))], "cannot be read": [file(b"%PDF-")],
+        "without file_data": [{"type": "file", "file": {"file_id": "file-1"}}], "not base64": [file(b"") | {
+            "file": {"file_data": URL + "!"}}], "more than 16 files": [file(b"%PDF-")] * 17,
+    }  # fmt: skip
+    bad["without file_data; send"] = [{"type": "file"}]
+    for says, content in bad.items():
+        body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+        status, _, answer = server.request("POST", "/v1/chat/completions", body)
+        assert status == 400 and says in answer["error"]["message"], answer
+    sources = [{"type": "url", "url": "http://a/b.pdf"}, {"type": "file", "file_id": "1"}, None, {"type": "base64"},
+               {"type": "base64", "media_type": "application/msword", "data": "AAAA"}]  # fmt: skip
+    for source in sources:
+        body = {"messages": [{"role": "user", "content": [{"type": "document", "source": source}]}], "max_tokens": 1}
+        assert server.request("POST", "/v1/messages", body)[0] == 400, source
 
 
 def test_an_unreadable_pdf_is_refused_in_one_line(server):
@@ -71,7 +133,7 @@ def test_a_file_that_takes_too_long_or_too_much_memory_ends_its_process_alone(mo
 
 def test_other_requests_continue_and_a_client_that_leaves_ends_its_process(server, monkeypatch):
     monkeypatch.setattr(pdf_process, "PROGRAM", ENDLESS)
-    monkeypatch.setattr(documents, "MOST_WAITING", 3)
+    monkeypatch.setattr(pdf_reader, "MOST_WAITING", 3)
     started = []
     start = PdfProcess._start
 
@@ -83,7 +145,7 @@ def test_other_requests_continue_and_a_client_that_leaves_ends_its_process(serve
     clients = [server.connect() for _ in range(3)]
     for client in clients:
         client.request("POST", "/v1/documents/text", form(b"%PDF-"), {"content-type": TYPE})
-    until(lambda: len(started) == documents.PROCESSES and server.service.unfinished == 3)
+    until(lambda: len(started) == pdf_reader.PROCESSES and server.service.unfinished == 3)
     assert send(server, form(b"%PDF-"))[0] == 429
     assert server.post("/v1/completions", {"prompt": "The sea", "max_tokens": 2, "temperature": 0})["usage"]
     for client in clients:

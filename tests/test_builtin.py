@@ -40,7 +40,7 @@ def llm():
         yield llm
 
 
-def test_it_is_small_and_keeps_its_weights_in_a_mix_of_formats():
+def test_the_built_in_model_is_small_and_in_a_mix_of_formats():
     assert MODEL.stat().st_size <= 8_000_000
     kinds = {tensor.tensor_type.name for tensor in gguf.GGUFReader(MODEL).tensors}
     assert kinds == {"F32", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0"}
@@ -72,7 +72,7 @@ def test_answers_are_the_same_on_a_gpu(llm, adapter):
 
 
 @pytest.mark.slow  # measures this machine
-def test_it_speaks_faster_than_one_reads_with_a_cpu_alone(llm):
+def test_the_built_in_model_writes_faster_than_people_read_on_a_cpu(llm):
     start = time.process_time()
     said = llm.generate("User: tell me a story\n\nAssistant:", max_tokens=60, temperature=0)
     # Six words a second are read; a second of one core must do, whoever else uses the machine.
@@ -80,7 +80,7 @@ def test_it_speaks_faster_than_one_reads_with_a_cpu_alone(llm):
 
 
 @pytest.mark.slow
-def test_it_answers_nearly_all_of_the_questions(llm):
+def test_the_built_in_model_answers_nearly_all_questions(llm):
     wrong, count = [], 0
     for talk in conversations():
         chat = llm.chat(temperature=0, max_tokens=250)

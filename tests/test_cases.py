@@ -35,7 +35,7 @@ def cases(count: int, **values: int) -> list[Case]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_cases_that_cover_have_all_values_together_in_every_mode(count):
+def test_covering_cases_contain_all_values_in_every_mode(count):
     every = cases(count, a=2, b=3, c=5)
     left = set(every) - set(repeated(every))
     assert (len(left) < len(every)) == (count < 3)
@@ -101,7 +101,7 @@ def test_a_loop_over_cases_is_skipped_where_all_skip_themselves():
         (["adapter"], {"opening": "fast"}, [], {"gpu"}),
     ],
 )
-def test_make_test_runs_what_needs_no_gpu_and_what_is_marked(fixtures, params, marks, added):
+def test_make_test_runs_marked_tests_and_tests_that_need_no_gpu(fixtures, params, marks, added):
     found = set()
     callspec = SimpleNamespace(params=params)
     item = SimpleNamespace(

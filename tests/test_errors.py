@@ -11,7 +11,7 @@ KINDS = [one for one in vars(errors).values() if isinstance(one, type) and issub
 
 
 @pytest.mark.parametrize("kind", [one for one in KINDS if one not in (Forked, ShaderError)])
-def test_a_message_is_one_line_that_prints_whatever_it_quotes(kind):
+def test_a_message_is_one_printable_line_with_any_quoted_text(kind):
     error = kind("m.gguf: 'a\nb\x1b[2J\u202e\udcff' is é")
     assert str(error) == "m.gguf: 'a\\nb\\x1b[2J\\u202e\\udcff' is é"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -71,7 +71,7 @@ def test_a_really_trained_model_gives_its_authors_logits(opening):
     assert np.abs(logits - record["exact_logits"]).max() < 1e-4
 
 
-def test_a_text_comes_and_goes_through_the_tokenizer():
+def test_text_is_encoded_and_decoded_by_the_tokenizer():
     with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
         for text in ("hello world", "日本語\n\n", ""):
             assert llm.detokenize(llm.tokenize(text)) == text

@@ -117,7 +117,7 @@ def test_decoding_together_equals_decoding_alone(runner):
         assert rms(row, alone(runner, ids)) < 1e-4
 
 
-def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
+def test_a_copied_sequence_does_not_change_the_original(runner):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
     runner.store.adopt(1, runner.store.keep(0, 100), 100)

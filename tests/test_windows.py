@@ -49,7 +49,7 @@ for name in modules:
 
 
 @posix
-def test_every_module_and_every_file_of_tests_imports_without_what_windows_lacks():
+def test_all_modules_and_test_files_import_without_the_modules_that_windows_lacks():
     command = [sys.executable, "-c", IMPORTS, ",".join(APART)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -209,7 +209,7 @@ def test_a_value_that_is_read_all_the_time_stays_as_it_was_and_leaves_nothing_be
     assert [one.name for one in tmp_path.iterdir()] == ["a.state"]
 
 
-def test_a_port_is_of_one_server_alone(monkeypatch):
+def test_a_port_belongs_to_one_server_only(monkeypatch):
     """On Windows, SO_REUSEADDR would let two servers share a port."""
     options = []
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
@@ -260,7 +260,7 @@ def test_lines_of_a_plain_console_are_messages_where_only_sockets_can_be_waited_
         ({}, False, "Grüße ?".encode("cp1252")),
     ],
 )
-def test_text_that_a_code_page_lacks_is_written_all_the_same(monkeypatch, environment, windows, expected):
+def test_text_outside_the_code_page_is_written(monkeypatch, environment, windows, expected):
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
     write_any_text(environment, windows)

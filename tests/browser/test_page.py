@@ -401,7 +401,7 @@ def test_keys_alone_are_enough(page):
 
 
 @pytest.mark.parametrize("width", [360, 1100])
-def test_nothing_is_wider_than_the_screen_and_the_list_opens_on_a_phone(make_page, width):
+def test_the_page_fits_a_phone_screen_and_the_list_opens(make_page, width):
     page = make_page(width=width)
     expect(page.locator("#status")).to_have_text("Ready.")
     answers(

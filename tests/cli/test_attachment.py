@@ -34,7 +34,7 @@ def test_a_file_goes_with_the_next_message_alone_and_its_tokens_are_shown(conver
         assert conversation.last_question() == sent
 
 
-def test_nothing_in_a_file_ends_its_block():
+def test_no_content_of_a_file_ends_its_block():
     part = attachment.message_part("x.md", "a\n```\nb\n````\n")
     assert part == "x.md:\n`````\na\n```\nb\n````\n`````\n\n"
 

@@ -26,7 +26,7 @@ def open_chat(folder, options="", **how) -> Terminal:
     return terminal
 
 
-def test_two_turns_and_the_text_between_them(chat):
+def test_the_second_turn_continues_the_first(chat):
     chat.type("hello")
     chat.wait("1: you said hello")
     chat.type("how are you")
@@ -343,7 +343,7 @@ def test_a_signal_saves_the_session_and_ends(tmp_path, kind, answering):
         chat.close()
 
 
-def test_an_interrupt_ends_the_chat_without_a_key(tmp_path):
+def test_an_interrupt_ends_the_chat_without_a_keypress(tmp_path):
     """The signal comes from outside, at the prompt, where no key was pressed."""
     chat = open_chat(tmp_path, "--session talk.chat")
     try:
@@ -364,7 +364,7 @@ def test_input_during_an_answer_is_the_next_message(chat):
     chat.wait("2: you said typed ahead")
 
 
-def test_default_gives_the_setting_of_the_chat_back(chat):
+def test_default_restores_the_setting_of_the_chat(chat):
     chat.type("/set temperature 0.1")
     chat.wait("temperature 0.1")
     chat.type("/set temperature default")

@@ -82,7 +82,7 @@ def test_ctrl_c_ends_a_call_that_takes_long():
         results(tools("y", servers=Servers(answers=False)), "1", stopped=lambda: True)
 
 
-def test_what_is_shown_has_no_control_characters_and_an_end(capsys):
+def test_shown_results_have_no_control_characters_and_are_cut(capsys):
     text = "\x1b[2J" + "x" * 10_000
     assert results(tools("y"), text) == [text]
     shown = capsys.readouterr().err

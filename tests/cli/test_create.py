@@ -39,7 +39,7 @@ def run(*arguments, stdin=""):
     return CliRunner().invoke(cli, [*map(str, arguments)], input=stdin)
 
 
-def test_every_command_knows_the_name(cache):
+def test_every_command_accepts_the_name_of_a_preset(cache):
     made = run("create", "sea")
     assert made.exit_code == 0
     assert made.stderr == "rwkv-gpu: num_thread has no effect here\ncreated sea; `rwkv-gpu run sea` chats with it\n"

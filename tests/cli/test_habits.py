@@ -134,7 +134,7 @@ def test_scripts_may_place_layers_if_all_memory_is_main_memory():
 @pytest.mark.parametrize(
     ("flag", "value"), [("-ngl", "half"), ("--gpu-memory", "8 apples"), ("--gpu-memory", "0"), ("--n-cpu-moe", "-1")]
 )
-def test_what_is_no_number_of_layers_and_no_size_is_refused_in_a_line(flag, value):
+def test_values_that_are_neither_a_layer_count_nor_a_size_are_refused_in_one_line(flag, value):
     result = run("generate", MODEL, "-p", "hello", "--device", "cpu", flag, value)
     assert result.exit_code == 2
     assert value in result.stderr
@@ -206,7 +206,7 @@ def test_a_name_near_that_of_a_pulled_model_is_suggested(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("question", ["hello", "what/why?", "2+2=4", "the sea", "graph", "camera", "all", "gamma"])
-def test_words_are_a_question(question):
+def test_words_are_joined_to_a_question(question):
     assert run("chat", question, "-n", 1, *GREEDY).exit_code == 0
 
 
@@ -232,7 +232,7 @@ def test_an_answer_cut_off_by_the_context_is_reported():
     assert "may not match its format" in result.stderr
 
 
-def test_a_name_in_the_environment_is_of_no_other_command(monkeypatch):
+def test_an_environment_variable_of_one_command_does_not_affect_others(monkeypatch):
     monkeypatch.setenv("RWKV_GPU_PROMPT", "The sea")
     assert run("bench", "-p", 4, "-n", 0, "-r", 1, "--device", "cpu").exit_code == 0
     monkeypatch.setenv("RWKV_GPU_BENCH_PROMPT", "x")

@@ -58,7 +58,7 @@ def test_the_built_in_model_introduces_itself_in_one_line_and_names_a_real_one(c
     assert "demo" not in result.stdout
 
 
-def test_a_model_of_ones_own_is_not_called_a_demo():
+def test_a_model_of_the_user_is_not_called_a_demo():
     result = CliRunner().invoke(
         cli, ["generate", str(OWN / "tiny-rwkv7.gguf"), "-p", "hi", "-n", "1", "--device", "cpu"]
     )

@@ -23,7 +23,7 @@ def slowest(loads: list[Load], counts: tuple[int, ...] | list[int]) -> float:
     return max(took)
 
 
-def test_like_devices_get_like_parts_and_unlike_ones_parts_by_their_speed():
+def test_layers_are_split_by_the_speed_of_devices():
     sizes = [10] * 24
     assert balanced([load(1000, 1, sizes), load(1000, 1, sizes)]) == [12, 12]
     assert balanced([load(1000, 3, sizes), load(1000, 1, sizes)]) == [18, 6]
@@ -36,7 +36,7 @@ def test_memory_bounds_the_part_of_a_fast_device():
     assert balanced([load(100, 9, sizes), load(100, 1, sizes)]) is None
 
 
-def test_a_slow_device_has_a_layer_all_the_same():
+def test_a_slow_device_has_at_least_one_layer():
     sizes = [10] * 4
     assert balanced([load(1000, 1000, sizes), load(1000, 1, sizes)]) == [3, 1]
     assert balanced([load(1000, 1, sizes)] * 5) is None

@@ -16,7 +16,7 @@ def blas():
     before.set_threads(before.threads)
 
 
-def test_small_products_have_one_thread_and_then_all_is_as_it_was(blas):
+def test_small_products_use_one_thread_and_the_limit_is_restored(blas):
     assert blas.threads == 2
     with blas.sized(SMALL):
         assert Blas().threads == 1

@@ -39,13 +39,13 @@ def test_an_answer_continues_as_from_the_text_without_its_middle(name):
     assert updates[-1].finish_reason == "length"
 
 
-def test_without_it_an_answer_ends_with_the_context():
+def test_without_context_shift_an_answer_ends_with_the_context():
     engine = Engine(small("tiny-llama.gguf", context=CONTEXT))
     number = engine.add(Request(ids_of(20), SamplingParams(temperature=0, max_tokens=100)))
     assert len(tokens(drive(engine)[number])) == CONTEXT - 20
 
 
-def test_it_continues_with_others_penalties_and_drafts():
+def test_context_shift_works_with_other_requests_penalties_and_drafts():
     """Sequences that shift at different times get the same answers as alone."""
     how = [
         SamplingParams(temperature=0, repetition_penalty=1.2, max_tokens=90),
@@ -94,7 +94,7 @@ def test_marks_are_kept_whole():
     assert sequence.ids[:17] == list(request.ids[:17])
 
 
-def test_what_an_initial_state_has_seen_is_kept_in_addition():
+def test_a_context_shift_keeps_the_tokens_of_an_initial_state_too():
     request = Request(ids_of(30), SamplingParams(max_tokens=60), keep=True, marks=(7,))
     for begun in (0, 1):
         for keep, kept in ((KEEP, KEEP), (0, 7)):
@@ -106,7 +106,7 @@ def test_what_an_initial_state_has_seen_is_kept_in_addition():
             assert sequence.ids[begun + kept] != before[begun + kept]
 
 
-def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_length():
+def test_memory_and_steps_of_a_model_without_attention_do_not_grow_with_the_text():
     """The text is ten times a transformer's context. It needs no page, no more states, and the same rows per step."""
     runner = small("tiny-rwkv7.gguf", cache_bytes=0)
     engine, free = Engine(runner), []

@@ -68,7 +68,7 @@ def on_device(params, count, seed, mask=None):
     ],
     ids=str,
 )
-def test_the_same_seed_gives_the_same_answer_on_both(settings):
+def test_the_same_seed_gives_the_same_answer_on_gpu_and_host(settings):
     params = SamplingParams(seed=1 << 40 | 3, **settings)
     assert samples_on_device(params)
     sampler = Sampler(params, V)
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_answer_on_both(settings):
         sampler.accept(expected.token)
 
 
-def test_a_mask_leaves_the_same_on_both():
+def test_a_mask_allows_the_same_tokens_on_gpu_and_host():
     params = SamplingParams(seed=9, top_p=0.9)
     mask = np.zeros(-(-V // 32), np.uint32)
     mask[[0, 3, 9]] = 0x80000001, 0xFFFF, 0x800  # 0, 31, 96 to 111, 299
@@ -133,7 +133,7 @@ def test_one_row_with_more_settings_is_enough(params, how):
 @pytest.mark.parametrize("name", SPANS)
 @pytest.mark.parametrize("end", ["low", "high"])
 @pytest.mark.filterwarnings("error")
-def test_at_both_ends_of_a_setting_a_device_still_chooses_a_token(name, end):
+def test_extreme_settings_still_choose_a_token_on_a_device(name, end):
     """The device uses float32, in which the smallest numbers of Python may be 0."""
     span = SPANS[name]
     value = getattr(span, end)

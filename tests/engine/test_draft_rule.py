@@ -82,7 +82,7 @@ def best(device: str, right: float) -> float:
 @pytest.mark.long
 @pytest.mark.parametrize("right", [1.0, 0.8, 0.7, 0.5, 0.2, 0.0])
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_long_answer_comes_nearly_as_fast_as_by_the_best_way(device, right):
+def test_a_long_answer_is_nearly_as_fast_as_with_the_best_drafts(device, right):
     rates = [run(device, right, 4000, SpeculationGate(), StepCosts(), Acceptance(), seed)[0] for seed in range(3)]
     assert np.mean(rates) > 0.92 * best(device, right)
     assert min(rates) > 0.98 / DEVICES[device][0], "nothing is lost where drafts are useless"
@@ -170,7 +170,7 @@ def test_steps_of_a_draft_model_are_paid_for():
     assert count == 11, "each has lost 1.5 of 16"
 
 
-def test_what_a_draft_model_reads_is_paid_for_by_the_steps_to_come():
+def test_later_steps_pay_for_the_prompt_that_a_draft_model_reads():
     """Later steps pay for the draft model's reading of a long prompt, so a trial does not end at once."""
     gate, costs, drafting = gate_of_a_draft_model()
     gate.read(60.0, 1, costs)
@@ -188,7 +188,7 @@ def test_what_a_draft_model_reads_is_paid_for_by_the_steps_to_come():
     assert not gate.on, "it pays on"
 
 
-def test_drafts_that_cannot_pay_are_off_at_once_whatever_is_saved():
+def test_drafts_that_cannot_pay_are_off_at_once_despite_earlier_savings():
     gate, costs, drafting = gate_of_a_draft_model()
     gate.decide(drafting, 1, costs, lambda: False)
     assert not gate.on
@@ -249,7 +249,7 @@ def widths(candidates, rows, most, seconds, rate):
     return best_widths([Candidate(*one) for one in candidates], rows, most, seconds, rate, seconds(rows))
 
 
-def test_a_draft_is_as_long_as_its_tokens_pay():
+def test_a_draft_ends_where_more_tokens_would_not_pay():
     def seconds(rows):
         return 1 + 0.1 * (rows - 1)
 
@@ -262,7 +262,7 @@ def test_a_draft_is_as_long_as_its_tokens_pay():
     assert widths([(0.9, 9)], 4, 4, seconds, 1.0) == [0]
 
 
-def test_a_draft_model_drafts_as_long_as_its_steps_pay_which_sequences_share():
+def test_a_draft_model_drafts_while_its_shared_steps_pay():
     def seconds(rows):
         return 1 + 0.1 * (rows - 1)
 
@@ -273,7 +273,7 @@ def test_a_draft_model_drafts_as_long_as_its_steps_pay_which_sequences_share():
     assert best_widths([Candidate(0.5, 9)], 1, 64, seconds, 1.0, without=0.4) == [0], "three tokens gain 0.875 in 1.3"
 
 
-def test_rows_of_a_plan_that_is_paid_for_are_used():
+def test_drafts_use_the_free_rows_of_a_plan():
     """A step of 5 rows takes as long as one of 8."""
     assert widths([(0.8, 9)], 1, 64, lambda rows: float(bucket(rows)) ** 0.3, 1.0) == [7]
 

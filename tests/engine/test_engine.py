@@ -276,7 +276,7 @@ def test_a_lost_device_ends_every_request_and_refuses_new_ones(runner):
         engine.add(Request([1]))
 
 
-def test_a_device_that_is_closed_midway_is_a_lost_one(adapter):
+def test_a_device_closed_during_steps_counts_as_lost(adapter):
     runner = small("tiny-rwkv7.gguf", adapter)
     engine = Engine(runner)
     ids = [engine.add(request) for request in requests(3)]
@@ -334,7 +334,7 @@ def test_a_preempted_request_gives_the_same_answer():
     assert runner.store.free == (4, 0)
 
 
-def test_a_given_text_and_requests_that_do_not_fit_together_take_turns():
+def test_requests_that_do_not_fit_together_take_turns():
     """A request grows to 2 pages, and the text needs 2. The memory has 2 pages, then 3."""
     asked = [Request(ids_of(60 + n, n), SamplingParams(temperature=n, seed=n, max_tokens=40)) for n in range(2)]
     wide, given = small("tiny-llama.gguf", context=128), ids_of(120)
@@ -383,7 +383,7 @@ def test_100_aborted_requests_leave_every_page_free(runner):
 # ---------------------------------------------------------------- reuse
 
 
-def test_turn_n_of_a_chat_costs_its_new_tokens_only(any_runner):
+def test_each_turn_of_a_chat_computes_its_new_tokens_only(any_runner):
     """Only the new tokens are computed, and the last sampled token, which was never fed."""
     runner = any_runner
     engine, counting = Engine(runner), Counting(runner)
@@ -406,7 +406,7 @@ def small_twin(runner: Runner) -> Runner:
     return small(TINY[1] if not model.states else TINY[2] if model.caches else TINY[0])
 
 
-def test_the_same_prompt_again_costs_one_token(runner):
+def test_a_repeated_prompt_computes_one_token(runner):
     request = Request(ids_of(40), SamplingParams(temperature=0, max_tokens=6), keep=True)
     engine, counting = Engine(runner), Counting(runner)
     first = engine.add(request)
@@ -500,7 +500,7 @@ class Evens:
         self.said.append(token)
 
 
-def test_host_device_and_grammar_share_their_steps(any_runner):
+def test_requests_sampled_on_host_and_device_and_with_grammars_share_steps(any_runner):
     runner = any_runner
     asked = {
         "device": Request(ids_of(9), SamplingParams(seed=1, top_k=40, max_tokens=12)),

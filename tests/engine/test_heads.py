@@ -142,7 +142,7 @@ def test_drafts_of_a_head_on_the_gpu(files, name, adapter):
     runner.close()
 
 
-def test_a_lookup_that_expects_more_than_a_head_drafts(files):
+def test_a_lookup_with_the_higher_expected_gain_drafts_instead_of_a_head(files):
     """The lookup drafts repeated text. Elsewhere the head drafts."""
     path = files / "qwen35.gguf"
     request = Request(ids_of(30), SamplingParams(temperature=0, logit_bias={7: 100.0, 9: 90.0}, max_tokens=60))

@@ -59,7 +59,7 @@ def expected(arrays, ids, count):
 
 
 @pytest.mark.parametrize("where", ["cpu", "gpu"])
-def test_every_text_begins_with_it(adapter, where):
+def test_every_text_begins_with_the_initial_state(adapter, where):
     """Several requests start with and without stored prefixes, also after a state was exported and restored."""
     arrays, ids = tuned(), ids_of(2, 3)
     runner = small(NAME, adapter if where == "gpu" else None, initial=1)
@@ -152,7 +152,7 @@ def test_a_safetensors_file_without_a_state_is_refused(tmp_path):
     refused("no sound safetensors file", whole({name: ("F16", np.ones((2, 64, 64)))})[:-1])
 
 
-def test_what_torch_saved_and_is_no_state_is_refused_and_nothing_of_it_runs(tmp_path, torch):
+def test_torch_files_without_a_state_are_refused_and_run_no_code(tmp_path, torch):
     ones = np.ones((2, 64, 64), np.float32)
     name = "blocks.0.att.time_state"
     path = tmp_path / "x.pth"

@@ -59,7 +59,7 @@ def test_vectors_stay_on_the_gpu(parameters):
     assert sum(p.host for p in placement.parameters) > len(parameters) / 3
 
 
-def test_as_much_is_on_the_gpu_as_has_room(parameters):
+def test_the_gpu_has_as_many_weights_as_fit(parameters):
     """Less memory means fewer bytes on the GPU. No layer is moved while all fit, and the choice always fits."""
     whole = device_bytes(ROOMY, parameters)
     assert place(ROOMY, parameters, Offload(), 8, whole).host == []
@@ -73,7 +73,7 @@ def test_as_much_is_on_the_gpu_as_has_room(parameters):
         before = taken
 
 
-def test_experts_leave_first_and_free_memory_caches_them():
+def test_experts_go_to_main_memory_first_and_free_gpu_memory_caches_them():
     with open_synthetic(MIXTURE) as file:
         parameters = parameters_of(file, load_model(file))
     whole = device_bytes(ROOMY, parameters)

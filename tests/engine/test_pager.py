@@ -136,7 +136,7 @@ def test_errors_of_a_full_context_and_pool_have_the_numbers():
     pager.prepare([Segment(0, PAGE, 1, 0)])
 
 
-def test_a_fork_moves_nothing_until_one_side_writes():
+def test_a_fork_copies_nothing_until_one_sequence_writes():
     pager = Pager(4, CONTEXT)
     pager.prepare([Segment(0, PAGE + 5, 0, 0)])
     share(pager, 0, 1, PAGE + 5)

@@ -83,7 +83,7 @@ def test_bytes_of_pages_and_states_are_counted_until_nothing_holds_them():
     assert prefixes.nbytes == 0
 
 
-def test_old_texts_give_way_to_new_ones():
+def test_new_texts_evict_old_ones():
     store, prefixes = stored()
     feed(store, prefixes, list(range(4 * INTERVAL)))
     for n in range(1, 12):
@@ -91,7 +91,7 @@ def test_old_texts_give_way_to_new_ones():
     assert all(entry.ids[0] >= 80_000 for entry in prefixes.entries)
 
 
-def test_where_few_states_fit_the_next_turn_still_finds_the_last():
+def test_the_next_turn_finds_the_last_state_even_if_few_fit():
     """The only state that fits is moved to the end of each turn, although an older one would save more tokens."""
     store, prefixes = stored(1)
     text = list(range(10 * INTERVAL))
@@ -115,7 +115,7 @@ def test_recently_used_prefixes_outlive_others():
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_each_entry_knows_the_longest_other_that_it_begins_with(data):
+def test_each_entry_stores_its_longest_stored_prefix(data):
     store, prefixes = stored(6)
     for n in range(data.draw(st.integers(1, 12))):
         length, kind = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 2))
@@ -140,7 +140,7 @@ def reused(engine: Engine, ids: list[int], *, keep: bool = False, most: int = 1)
 
 
 @pytest.mark.parametrize("attends", [False, True])
-def test_where_two_prompts_part_a_third_begins(attends):
+def test_a_third_prompt_begins_where_two_prompts_differ(attends):
     """An unmarked common prefix is computed twice; afterwards only its last tokens are computed again."""
     runner = Fake(12, 8, attends=attends, recurs=True, look_ahead=0, interval=1000)
     engine = Engine(runner)

@@ -85,7 +85,7 @@ def plain_mirostat(p, tau, eta, seed, draws):
 
 
 @pytest.mark.parametrize("tau", [2.0, 4.0])
-def test_mirostat_is_its_definition_and_comes_to_the_surprise_it_aims_for(tau):
+def test_mirostat_follows_its_definition_and_reaches_its_target_surprise(tau):
     p = (1 / np.arange(1, 101)) / (1 / np.arange(1, 101)).sum()
     tokens, surprises = zip(*plain_mirostat(p, tau, 0.1, 7, 1000), strict=True)
     # Where float32 rounds the edge of what is kept, a draw may differ, and with it what follows; it does not here.

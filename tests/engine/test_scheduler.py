@@ -47,7 +47,7 @@ sequences = st.builds(
 
 @given(st.lists(sequences, max_size=8), st.integers(1, 40))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_what_a_step_computes(made, rows):
+def test_a_step_computes_answers_first_and_then_prompts(made, rows):
     running = [one.sequence(slot) for slot, one in enumerate(made)]
     chunks = schedule(running, rows)
     feedable = [one for one in running if one.to_feed]

@@ -134,7 +134,7 @@ def test_the_gain_is_the_speed_of_steps_with_drafts_relative_to_steps_without(mi
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_each_step_earns_its_tokens_and_pays_its_rows(right):
+def test_a_step_counts_its_tokens_as_gain_and_its_rows_as_cost(right):
     request = Request(ids_of(9), SamplingParams(temperature=0, max_tokens=31))
     [expected], _ = answers(small("tiny-llama.gguf"), [request])
     speculating = speculator(Known({tuple(request.ids): expected}, 0.0 if right else 1.0))

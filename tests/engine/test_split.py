@@ -184,7 +184,7 @@ def ask(runner: SplitRunner, start: int, ids: list[int]) -> Any:
     return runner.submit(runner.prepare(Batch.of([(0, start, ids)])), draws)
 
 
-def test_chunks_of_a_prompt_are_in_the_first_part_before_the_one_before_has_left_the_last(logged):
+def test_the_first_device_starts_a_chunk_before_the_last_one_ends_the_previous_chunk(logged):
     runner, events = logged
     steps = [ask(runner, at, IDS[at : at + 8]) for at in (0, 8)]
     assert begun(events) == [("first", 0), ("first", 8)]
@@ -193,7 +193,7 @@ def test_chunks_of_a_prompt_are_in_the_first_part_before_the_one_before_has_left
     assert begun(events)[2:] == [("last", 0), ("last", 8)]
 
 
-def test_a_step_begins_where_the_token_before_is_known_and_before_that_is_given_out(logged):
+def test_a_step_begins_as_soon_as_the_previous_token_is_known_and_before_it_is_delivered(logged):
     runner, events = logged
     first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     assert begun(events) == [("first", 0)]
@@ -202,7 +202,7 @@ def test_a_step_begins_where_the_token_before_is_known_and_before_that_is_given_
     second.wait()
 
 
-def test_a_step_is_made_ready_for_each_part_before_the_result_of_the_step_before_is_known(logged):
+def test_each_device_prepares_a_step_before_the_previous_result_is_known(logged):
     runner, events = logged
     first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     next_step = len(IDS)

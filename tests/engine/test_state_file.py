@@ -98,7 +98,7 @@ def test_a_missing_file_or_folder_is_one_line(tmp_path):
 
 
 @posix
-def test_a_folder_a_device_a_pipe_and_a_name_that_cannot_be_are_refused(tmp_path):
+def test_folders_devices_pipes_and_impossible_names_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, "/dev/zero", tmp_path / "pipe", tmp_path / "a\0b", tmp_path / ("x" * 300), ""):
         with pytest.raises(BadFile, match="cannot be read"):

@@ -122,7 +122,7 @@ def test_deferred_steps_are_lost_with_the_device(runner):
         pending.wait()
 
 
-def test_an_idle_gpu_is_given_what_there_is(runner):
+def test_an_idle_gpu_gets_pending_steps_without_waiting(runner):
     said(submitted(runner, range(1)))
     counts = begin(runner, 7, busy=False)
     said(submitted(runner, range(STEPS)))
@@ -156,7 +156,7 @@ def test_the_time_of_a_step_excludes_its_wait_for_others(runner, monkeypatch):
     assert seen == [(11.0 - 10.0) / 4, (14.0 - 11.0) / 4]
 
 
-def test_memory_that_results_land_in_is_used_again(runner):
+def test_buffers_for_results_are_reused(runner):
     for at in range(STEPS):
         said(submitted(runner, range(at, at + 1)))
     assert len(runner.queue._landings) == 1
@@ -175,7 +175,7 @@ def test_steps_of_two_plans_are_submitted_in_the_order_in_which_they_came(runner
     assert said([single]) == [alone[2][:1]]
 
 
-def test_a_step_that_everybody_waits_for_encodes_the_next_one_meanwhile(runner, monkeypatch):
+def test_the_next_step_is_encoded_during_a_step_that_all_wait_for(runner, monkeypatch):
     alone = said(submitted(runner, range(4)))
     encoded = []
     encode = Plan.encode
@@ -269,14 +269,14 @@ def test_commands_are_finished_by_another_thread_where_recording_takes_as_long_a
     assert len(found | {threading.get_ident()}) == threads
 
 
-def test_memory_that_inputs_are_written_to_is_used_again(runner):
+def test_buffers_for_inputs_are_reused(runner):
     for _ in range(6):
         ready, batch, _ = ready_and_wanted(runner)
         begun(runner, ready, batch)
     assert len(runner.device.uploads) <= 3
 
 
-def test_a_prompt_goes_in_parts_where_the_gpu_is_idle(adapter, monkeypatch):
+def test_a_prompt_is_submitted_in_parts_if_the_gpu_is_idle(adapter, monkeypatch):
     """The prompt starts with the first layers. A later step runs whole, and answers equal those of whole steps."""
     submits: list[int] = []
 

@@ -119,7 +119,7 @@ def test_the_ring_holds_the_last_tokens_each_at_its_place(length, shift):
 
 
 @pytest.mark.parametrize("n", [RING - 1, RING, RING + 1])
-def test_a_window_that_the_ring_does_not_hold_is_the_hosts(n):
+def test_the_host_handles_windows_longer_than_the_ring(n):
     assert samples_on_device(banning(n)) == (n <= RING)
 
 

@@ -54,7 +54,7 @@ def test_failed_downloads_continue_or_report_the_reason(tmp_path):
 
 
 @pytest.mark.skipif(NODE is None, reason="needs Node: a browser's WebGPU cannot be replaced")
-def test_the_error_names_what_a_browser_lacks_to_run_the_model(tmp_path):
+def test_the_error_names_the_feature_or_limit_that_a_browser_lacks(tmp_path):
     with GGUFFile.open(MODEL) as file:
         export_plan(file, tmp_path, "0" * 64)
     found = run(tmp_path, "adapters", run_in_node)

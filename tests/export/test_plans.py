@@ -42,7 +42,7 @@ def test_no_dispatch_writes_to_a_binding_that_overlaps_another(recorded):
                 assert apart or "read_write" not in (access[n], access[m]), (family, shader["name"], n, m)
 
 
-def test_shaders_keep_to_the_limits_and_enable_what_they_use(recorded):
+def test_shaders_keep_to_the_limits_and_enable_the_features_they_use(recorded):
     for family, one in recorded.items():
         assert [variant["subgroup"] for variant in one.variants] == sorted(SUBGROUPS, reverse=True)
         for variant, shader, grid, bound in dispatches(one):

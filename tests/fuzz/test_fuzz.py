@@ -18,7 +18,7 @@ MUTANTS = 500  # of the 10,000 of `make mutants`
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_whatever_comes_in_is_refused_in_one_line_or_keeps_what_is_promised(name: str) -> None:
+def test_fuzzed_input_is_refused_in_one_line_or_handled_correctly(name: str) -> None:
     assert fuzz(TARGETS[name], SECONDS, first=0) > 20
 
 

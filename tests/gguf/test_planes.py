@@ -82,7 +82,7 @@ def test_packing_takes_rows_of_read_only_memory_and_leaves_them(fmt):
 
 
 @every_format
-def test_a_format_has_all_that_the_kernels_need(fmt):
+def test_every_packed_format_has_the_functions_that_kernels_need(fmt):
     assert fmt.run in (16, 32)
     assert fmt.parts[0] == f"formats/{fmt.shader}"
     assert 1 <= len(PLANES[fmt.name]) + (codebook(fmt.name).size > 0) <= 4, "a shader part knows planes x, y, z, w"

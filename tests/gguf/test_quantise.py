@@ -61,7 +61,7 @@ def test_signs_keep_the_mean_size():
     assert np.allclose(np.abs(back).reshape(-1, 128)[:, 0], sizes, rtol=1e-3)
 
 
-def test_two_bits_are_as_ggml_lays_them_out_and_err_less_than_it_writes_them():
+def test_two_bit_formats_have_the_layout_of_ggml_and_smaller_errors():
     """ggml's Q2_0: a half d, then weight j in bits 2 (j % 4) of byte j / 4 as round(x / d) + 1, d the largest."""
     blocks = VALUES.reshape(-1, 64)
     largest = np.abs(blocks).max(1, keepdims=True).astype(np.float16)
@@ -74,7 +74,7 @@ def test_two_bits_are_as_ggml_lays_them_out_and_err_less_than_it_writes_them():
 
 
 @pytest.mark.parametrize("scale", [1.0, -0.25, 0.0372])
-def test_weights_of_three_levels_are_kept_by_two_bits(scale):
+def test_weights_with_three_levels_are_exact_in_two_bits(scale):
     values = (np.random.default_rng(2).integers(-1, 2, (4, 256)) * np.float32(np.float16(scale))).astype(np.float32)
     np.testing.assert_array_equal(dequantise_rows(BY_NAME["Q2_0"], quantise_rows(BY_NAME["Q2_0"], values)), values)
 
@@ -93,12 +93,12 @@ EQUAL = {
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("value", [1.0, -2.5])
-def test_no_codebook_errs_more_than_ggml_writes_equal_weights(name, value):
+def test_errors_of_codebooks_are_not_above_those_of_ggml(name, value):
     assert error(name, np.full((1, 256), value, np.float32)) <= EQUAL[name]
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_weights_that_a_codebook_has_are_nearly_kept(name):
+def test_weights_of_the_codebook_are_nearly_exact(name):
     values = dequantise_rows(BY_NAME[name], quantise_rows(BY_NAME[name], VALUES))
     back = dequantise_rows(BY_NAME[name], quantise_rows(BY_NAME[name], values))
     assert np.sqrt(((back - values) ** 2).sum() / (values**2).sum()) < 0.05  # scales of 4 bits are searched for again

@@ -134,7 +134,7 @@ def test_portable_mode_pretends_to_the_webgpu_defaults(adapter):
         assert can.max_invocations == 256
 
 
-def test_cpu_is_no_gpu_to_open():
+def test_cpu_cannot_be_opened_as_a_gpu():
     with pytest.raises(NoAdapter, match="numpy"):
         Device.open("cpu")
 

@@ -118,7 +118,7 @@ def test_a_kernel_merged_with_itself_does_its_work_twice(device):
     assert np.allclose(found[2][:8], 2 * x.reshape(8, 8).sum(1) + 5, rtol=1e-5) and not found[2][8:].any()
 
 
-def test_three_kernels_are_two_and_one(device):
+def test_merging_three_kernels_equals_merging_two_and_one(device):
     pair = merge(kernel("doubled", DOUBLED), kernel("squared", SQUARED), (2, 4), ((0, 0), (1, 1)))
     three = merge(pair.linked, kernel("doubled", DOUBLED), (6, 2), ((0, 0),))
     x, z = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)

@@ -17,7 +17,7 @@ def linked(*texts: tuple[str, str]) -> Linked:
     return Linked("test", "".join(text for _, text in texts), origins)
 
 
-def test_a_line_of_the_whole_is_found_in_its_own_file():
+def test_a_line_of_a_linked_shader_is_found_in_its_file():
     whole = linked(("prelude", "const A = 1u;\n"), ("kernel.wgsl", "a\nb\nc\n"), ("part.wgsl", "d\n"))
     assert [whole.locate(line) for line in (1, 2, 4, 5)] == [
         ("prelude", 1),
@@ -74,7 +74,7 @@ def test_lines_that_differ_in_numbers_are_written_once():
     assert lines[7:] == [(4, "if FT > 2u {"), (5, "c02 = x0;"), (5, "c12 = x1;"), (6, "}"), (8, "}")]
 
 
-def test_a_listing_is_the_whole_with_the_place_of_each_part_before_it():
+def test_a_listing_is_the_linked_shader_with_the_source_before_each_part():
     shown = add(D=5, Z=5).listing()
     assert shown.startswith("// ---- prelude:1\nconst D = 5u;\n")
     assert re.search(r"^// ---- dense\.wgsl:\d+\n//# binary/add", shown, re.MULTILINE)

@@ -32,7 +32,7 @@ def test_a_state_of_long_rows_is_shared_among_lanes_that_surely_shuffle():
     assert split == can.subgroup_width
 
 
-def test_where_compilers_choose_no_shader_relies_on_more_lanes_than_the_least():
+def test_if_the_compiler_chooses_the_subgroup_size_shaders_rely_on_the_smallest():
     device = ShaderCollector(CHOSEN_BY_COMPILER)
     for trial in quick(cases(CHOSEN_BY_COMPILER, default_tuning(CHOSEN_BY_COMPILER))):
         record(device, trial)

@@ -61,7 +61,7 @@ def translate(folder: Path, sources: Collection[str]) -> list[str]:
 
 @needs_naga
 @pytest.mark.parametrize("subgroup", [0, 32])
-def test_every_shader_that_a_gpu_would_be_given_translates(request, fast_device, subgroup, tmp_path, monkeypatch):
+def test_every_shader_for_a_gpu_translates(request, fast_device, subgroup, tmp_path, monkeypatch):
     """The plans of every architecture are linked for each step size, for GPUs with such subgroups."""
     can = replace(
         fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup,

@@ -64,7 +64,7 @@ def test_the_free_memory_of_an_nvidia_gpu_is_found_by_its_name(name, gpus, free)
 
 
 @pytest.mark.parametrize("failing", ["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetMemoryInfo"])
-def test_where_the_library_is_missing_or_fails_nothing_is_known(failing):
+def test_free_memory_is_unknown_if_the_library_is_missing_or_fails(failing):
     assert vram.nvidia_free("NVIDIA A", Nvml([("NVIDIA A", GIB)], [failing])) is None
     assert vram.nvidia_free("NVIDIA A", None) is None
 
@@ -83,6 +83,6 @@ def test_the_free_memory_of_an_amd_gpu_is_read_from_linux(tmp_path, monkeypatch)
     assert vram.amd_free(tmp_path / "nowhere") is None
 
 
-def test_of_other_discrete_gpus_nothing_is_known_and_others_share_the_main_memory():
+def test_free_memory_of_other_discrete_gpus_is_unknown_and_integrated_ones_share_main_memory():
     assert device_available(SimpleNamespace(adapter=SimpleNamespace(name="Intel Arc", kind="DiscreteGPU"))) is None
     assert device_available(SimpleNamespace(adapter=SimpleNamespace(name="any", kind="IntegratedGPU"))) > 0

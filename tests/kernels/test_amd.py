@@ -23,7 +23,7 @@ def configs(can):
 
 
 @pytest.mark.parametrize("can", [AMD, AMD_UNITS], ids=["plain", "with matrix units"])
-def test_nothing_that_amd_is_given_has_a_form_that_spills_less(can):
+def test_no_configuration_for_amd_has_a_form_that_spills_less(can):
     assert all(instead_of(config) == config for config in configs(can))
     assert any(instead_of(config) != config for config in configs(H200))
     tuning = default_tuning(can)
@@ -36,7 +36,7 @@ OTHERS = {"h200": H200, "h200 with matrix units": replace(H200, fragment=16), "i
 
 
 @pytest.mark.parametrize("can", OTHERS.values(), ids=OTHERS)
-def test_other_makes_keep_their_constants(can):
+def test_other_vendors_keep_their_constants(can):
     tuning = default_tuning(can)
     assert not tuning.attention.rolls_loops
     assert tuning.lanes.sampling_lanes == tuning.lanes.row_lanes == 1024

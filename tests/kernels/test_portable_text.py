@@ -24,7 +24,7 @@ POINTED = re.compile(r"\blet \w+ = &(\w+)\b")
 
 
 @each("part", CODE)
-def test_no_alias_of_a_vector_is_made_from_nothing(part):
+def test_no_alias_of_a_vector_is_constructed_without_arguments(part):
     """naga's HLSL would define the zero of `vec4f()` and of its alias under one name, which DX12 refuses."""
     folder = part.partition("/")[0]
     near = {name for where, name in ALIASES if where in (folder, "lib", "recurrence")}
@@ -95,7 +95,7 @@ STRUCTURE = re.compile(r"^struct (\w+) \{(.*?)\}", re.MULTILINE | re.DOTALL)
 
 
 @each("part", [part for part, code in CODE.items() if STRUCTURE.search(code)])
-def test_no_structure_has_a_matrix_in_it(part):
+def test_no_structure_contains_a_matrix(part):
     """DXC crashes if a function has an array of such structures."""
     held = {
         name: kind for _, fields in STRUCTURE.findall(CODE[part]) for name, kind in re.findall(r"(\w+): (\w+)", fields)
@@ -108,7 +108,7 @@ RANKED = "moe/choices/ranked"  # wants subgroups, which FXC has not
 
 
 @each("part", [part for part in CODE if part != RANKED])
-def test_what_decides_whether_a_workgroup_continues_comes_of_functions_with_one_return(part):
+def test_functions_that_decide_whether_a_workgroup_continues_have_one_return(part):
     """FXC does not treat the result of a function with several returns as uniform, and refuses barriers that depend on
     it.
     """

@@ -103,7 +103,7 @@ def test_a_shader_lists_at_its_head_the_functions_it_needs(name):
 
 
 @each("kernel", KERNELS.values())
-def test_a_part_that_fills_a_hole_defines_what_is_needed_of_it(kernel):
+def test_a_part_that_fills_a_hole_defines_the_functions_that_others_need(kernel):
     holes = {hole.name: hole for hole in kernel.holes}
     shared = {name for part in (*kernel.shared, *kernel.core, "lib/step", kernel.name) for name in declared(part)}
     fills = {part: declared(part) for hole in kernel.holes for part in hole.parts}

@@ -50,7 +50,7 @@ def test_a_vocabulary_is_not_cut(out, width):
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("outs", [[5120, 1280, 1280], [4096, 1024, 1024], [8192, 4096, 32, 32], [5120]])
-def test_no_workgroups_are_left_for_a_round_of_their_own(outs, parts):
+def test_the_last_round_of_workgroups_is_at_least_half_full(outs, parts):
     """No workgroup has rows of two matrices, so each matrix may need one more workgroup."""
     found = spread(outs, 4096, parts)
     assert found.joined_parts == parts

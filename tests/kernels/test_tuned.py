@@ -45,7 +45,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 @pytest.mark.usefixtures("nothing_shipped")
-def test_a_damaged_file_is_as_good_as_none(fast_device, tmp_path, text):
+def test_a_damaged_file_is_ignored(fast_device, tmp_path, text):
     (tmp_path / file_name(fast_device.adapter)).write_text(text)
     assert find(fast_device.adapter, fast_device.capabilities, tmp_path) is None
 
@@ -92,7 +92,7 @@ def paths(value, path=()):
 
 
 @pytest.mark.usefixtures("nothing_shipped")
-def test_a_file_with_any_other_value_is_as_good_as_none(fast_device, tuned, tmp_path):
+def test_a_file_with_any_other_value_is_ignored(fast_device, tuned, tmp_path):
     own = tmp_path / file_name(fast_device.adapter)
     for path in paths(json.loads(tuned.text())):
         for value in ODD:
@@ -162,7 +162,7 @@ def test_configurations_run_only_on_devices_with_the_features_they_need(fast_dev
     assert not runs(plain, replace(can, subgroup_size=4, subgroup_width=4))
 
 
-def test_every_file_that_comes_with_the_package_is_whole():
+def test_every_tuning_file_of_the_package_is_complete():
     files = [path for path in resources.files("rwkv_gpu.profiles").iterdir() if path.name.endswith(".json")]
     for path in files:
         tuned = parse(path.read_text(encoding="utf-8"))

@@ -53,7 +53,7 @@ def test_one_prompt_that_is_wrong_begins_none(llm):
     assert llm.generate_batch([]) == []
 
 
-def test_an_error_in_one_cancels_the_others(llm):
+def test_an_error_in_one_prompt_cancels_the_others(llm):
     def fails(ids, scores):
         if len(ids) > 3:
             raise ValueError("no more")
@@ -76,7 +76,7 @@ def test_a_batch_of_chats_gives_the_same_answers_as_single_chats(llm):
         llm.chat_batch([talks[0], "Hi"])
 
 
-def test_names_of_others_mean_the_same(llm):
+def test_parameter_names_of_other_libraries_have_the_same_effect(llm):
     same = {
         "temp": ("temperature", 0.7), "repeat_penalty": ("repetition_penalty", 1.3),
         "max_new_tokens": ("max_tokens", 3),

@@ -51,7 +51,7 @@ def test_a_stream_gives_the_same_text_as_send(chat):
     assert chat.messages[-1] == {"role": "assistant", "content": done.text.strip()}
 
 
-def test_a_fork_goes_its_own_way(chat):
+def test_a_fork_does_not_change_the_original_chat(chat):
     chat.send("Hi")
     other = chat.fork()
     before = chat.messages

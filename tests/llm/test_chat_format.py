@@ -48,7 +48,7 @@ def test_a_second_question_reuses_the_whole_conversation(name, said, stopped):
     assert len(second.transcript.ids) > len(transcript.ids)
 
 
-def test_thoughts_that_a_template_drops_are_tokenised_no_more_and_the_rest_is_kept():
+def test_dropped_thoughts_are_not_tokenised_again_and_the_rest_is_reused():
     mine = chat_format("rwkv7-mini-F16.gguf")
     first, transcript, second = talk(mine, "a</think>\n\nHello\n\n", "\n\n", think=True)
     assert first.thoughts.text == "<think>"
@@ -58,7 +58,7 @@ def test_thoughts_that_a_template_drops_are_tokenised_no_more_and_the_rest_is_ke
     assert first.message_tokens < len(first.transcript.ids)
 
 
-def test_the_border_is_where_another_way_of_answering_begins():
+def test_message_tokens_end_where_prompts_with_and_without_thinking_differ():
     mine = chat_format("rwkv7-mini-F16.gguf")
     plain, thinking = (mine.prompt([Q.for_template()], (), given) for given in (None, True))
     assert plain.message_tokens == thinking.message_tokens

@@ -68,12 +68,12 @@ def test_white_space_between_the_beginning_and_the_answer_is_the_answers(llm):
 
 
 @pytest.mark.parametrize("messages", WRONG)
-def test_there_must_be_a_beginning(llm, messages):
+def test_continuing_needs_a_beginning(llm, messages):
     with pytest.raises(BadInput, match="continue_final_message"):
         llm.create_chat_completion(messages, continue_final_message=True)
 
 
-def test_a_generation_prompt_contradicts_it(llm):
+def test_a_generation_prompt_contradicts_a_beginning(llm):
     with pytest.raises(BadInput, match="add_generation_prompt"):
         llm.create_chat_completion([QUESTION, BEGUN], continue_final_message=True, add_generation_prompt=True)
 

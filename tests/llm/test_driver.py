@@ -156,7 +156,7 @@ def test_a_caller_who_announces_more_requests_still_gets_a_step(driven):
     assert engine.steps == 2
 
 
-def test_nothing_runs_while_nothing_is_asked(driven):
+def test_no_step_runs_without_requests(driven):
     engine = Alphabet()
     driver = driven(engine)
     asked(driver).wait()
@@ -214,7 +214,7 @@ def test_an_interrupt_reaches_a_thread_that_waits_for_work_and_closes_it(driven)
     assert ended.wait(PATIENCE)
 
 
-def test_a_wait_looks_up_at_times_since_a_signal_just_before_it_does_not_end_it():
+def test_a_wait_wakes_at_intervals_because_a_signal_just_before_it_does_not_end_it():
     waits = []
 
     class Items:
@@ -237,7 +237,7 @@ def test_work_that_raises_a_timeout_ends(driven):
         driven(Alphabet()).work(late)
 
 
-def test_work_lets_others_have_their_steps(driven):
+def test_steps_of_requests_run_between_parts_of_other_work(driven):
     engine = Alphabet()
     driver = driven(engine)
     answer = asked(driver, 5)
@@ -361,7 +361,7 @@ def test_an_exception_in_a_callback_ends_the_answer_and_reaches_the_caller(drive
     until(lambda: engine.ended)
 
 
-def test_no_more_requests_run_and_wait_than_may():
+def test_running_and_waiting_requests_are_limited():
     engine = Alphabet(pause=0.001)
     driver = Driver(engine, most_requests=3)
     running = [asked(driver, 10**6) for _ in range(3)]

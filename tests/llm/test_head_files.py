@@ -55,7 +55,7 @@ def test_a_head_in_a_file_of_its_own_gives_the_same_drafts(name, tmp_path):
         assert plain == (whole[0], 0, 0)
 
 
-def test_it_is_counted_and_chosen_over_that_of_the_model(apart):
+def test_a_separate_head_is_counted_and_preferred_to_that_of_the_model(apart):
     model, mtp = apart
     whole = model.with_name("whole-qwen35.gguf")
 

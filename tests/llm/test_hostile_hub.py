@@ -74,7 +74,7 @@ def test_a_list_of_files_that_makes_no_sense_is_refused_in_one_line(server, tmp_
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".part"]
 
 
-def test_a_file_that_is_the_first_of_no_parts_is_a_file_like_any_other(server, tmp_path):
+def test_a_name_with_zero_parts_is_an_ordinary_file(server, tmp_path):
     answers, url = server
     answers.listed = json.dumps([entry("m-00001-of-00000.gguf")]).encode()
     assert Hub(folder=tmp_path, endpoint=url).pull("hf.co/owner/name").read_bytes() == DATA

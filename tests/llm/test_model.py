@@ -205,7 +205,7 @@ def test_without_a_path_it_is_the_built_in_model_and_it_answers():
         assert second.stats.reused_tokens >= first.stats.prompt_tokens + len(first.tokens) - 1
 
 
-def test_what_a_model_is_can_be_asked(llm):
+def test_the_info_of_a_model_describes_it(llm):
     info = llm.info
     assert (info.vocabulary, info.device, info.sequences) == (288, "cpu", 4)
     assert info.parameters > 100_000

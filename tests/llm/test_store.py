@@ -119,7 +119,7 @@ def test_bytes_of_another_file_never_get_the_name(store, server, left):
     assert pull(store, server).read_bytes() == WHOLE
 
 
-def test_a_part_that_is_longer_than_the_file_is_downloaded_again(store, server):
+def test_a_partial_download_longer_than_the_file_is_restarted(store, server):
     part = store.folder / "owner" / "name" / "model-Q4_K_M.gguf.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(WHOLE + b"more")

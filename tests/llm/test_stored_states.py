@@ -339,7 +339,7 @@ def test_a_prompt_that_is_being_computed_continues_from_a_state_that_comes(path)
 
 
 @pytest.mark.parametrize("path", MODELS[:2], ids=lambda path: path.stem)
-def test_what_the_store_did_not_get_is_pushed_before_the_end(path):
+def test_states_that_the_store_did_not_get_are_pushed_before_the_end(path):
     """The store fails during the turns of two chats, and works again when the process drains."""
     store = Down()
     with opened(path, store) as llm:

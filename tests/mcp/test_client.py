@@ -72,7 +72,7 @@ def test_tools_are_listed_and_called_over_both_transports():
         assert servers.faults == []
 
 
-def test_a_name_of_one_server_stays_as_it_is():
+def test_a_tool_name_of_one_server_is_unchanged():
     with connected(STDIO) as servers:
         assert [tool.name for tool in servers.tools] == NAMES
 

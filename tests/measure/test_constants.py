@@ -78,7 +78,7 @@ def test_arrays_next_to_tiles_of_fragments_take_multiples_of_16_bytes():
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if not family.startswith("nvidia")])
-def test_what_other_families_of_gpus_start_from_runs_there_and_its_constants_fit_together(family):
+def test_default_tuning_of_other_gpu_families_runs_there_and_its_constants_fit_together(family):
     can = FAMILIES[family]
     assert runs(default_tuning(can), can)
     for name in OTHERS:
@@ -86,7 +86,7 @@ def test_what_other_families_of_gpus_start_from_runs_there_and_its_constants_fit
 
 
 @pytest.mark.parametrize("subgroup", [8, 16, 32, 64])
-def test_lanes_that_share_a_row_divide_the_workgroup_whatever_leads_a_merged_dispatch(subgroup):
+def test_lanes_that_share_a_row_divide_the_workgroup_in_every_merged_dispatch(subgroup):
     can = replace(PLAIN, subgroup_size=subgroup, subgroup_width=subgroup)
     tuning = default_tuning(can)
     shapes = {shape for _, shape in tuning.gemm_table}

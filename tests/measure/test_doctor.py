@@ -113,7 +113,7 @@ def test_errors_are_relative_to_the_largest_number():
     assert apart(np.array([1, 2]), np.array([1, 2])) == 0
 
 
-def test_what_is_chosen_is_slow_where_another_variant_is_much_faster():
+def test_a_chosen_variant_counts_as_slow_if_another_is_much_faster():
     def outcome(variant, seconds, error=0.0, what="Q4_K"):
         return Outcome("speed", what, variant, error, 1e-3, seconds)
 

@@ -147,7 +147,7 @@ def test_a_shader_that_took_too_long_has_no_verdict_and_is_tried_again(tmp_path,
     patient.close()
 
 
-def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():
+def test_fxc_gets_a_trusted_shader_as_wgpu_writes_it():
     checked = """    uint2 loop_bound_5 = uint2(4294967295u, 4294967295u);
     while(true) {
         if (all(loop_bound_5 == uint2(0u, 0u))) { break; }
@@ -294,7 +294,7 @@ def rows_of_devices() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 
-def test_what_was_proved_of_a_device_has_a_date_and_a_command_that_is_there():
+def test_each_verified_device_has_a_date_and_an_existing_command():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     rows = rows_of_devices()
     assert len(rows) > 10

@@ -49,7 +49,7 @@ def test_a_recurrent_layer_is_few_dispatches_in_decode_on_an_h200(name, most):
         ("tiny-muse-glimmer", 7),
     ],
 )
-def test_a_dense_layer_is_few_dispatches_in_decode_on_an_h200_whatever_its_norms(name, most):
+def test_a_dense_layer_takes_few_dispatches_in_decode_on_an_h200_with_any_norms(name, most):
     if name.startswith("tiny"):
         step = recorded(name, "h200", Step(1))
     else:

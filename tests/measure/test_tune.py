@@ -37,13 +37,13 @@ def laps(seconds: float, noise: float, seed: int):
     return lambda: seconds * (1 + 0.02 * next(drift)) * float(np.exp(noise * rng.standard_normal()))
 
 
-def test_a_duel_sees_a_tenth_through_noise_and_drift():
+def test_a_comparison_detects_a_tenth_despite_noise_and_drift():
     found = [duel(laps(1.0, 0.03, seed), laps(0.9, 0.03, 99 + seed)) for seed in range(40)]
     assert sum(verdict.better for verdict in found) >= 38
     assert all(abs(verdict.gain - 0.1) < 0.07 for verdict in found)
 
 
-def test_equals_seldom_beat_each_other_and_the_hopeless_are_let_go_at_once():
+def test_equal_candidates_seldom_win_and_much_slower_ones_are_dropped_at_once():
     found = [duel(laps(1.0, 0.03, seed), laps(1.0, 0.03, 99 + seed)) for seed in range(40)]
     assert sum(verdict.better for verdict in found) <= 6
     assert duel(laps(1.0, 0.0, 0), laps(2.0, 0.0, 0)).rounds == 1

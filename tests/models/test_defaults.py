@@ -76,6 +76,6 @@ def test_without_a_count_each_head_has_keys_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["token_shift_count", "context_length"])
-def test_rwkv7_needs_no(key, tmp_path):
+def test_rwkv7_does_not_need_the_key(key, tmp_path):
     given = {"token_shift_count": (U32, 2)}
     assert np.array_equal(logits_with({}, tmp_path, "rwkv7", key), logits_with(given, tmp_path, "rwkv7"))

@@ -34,7 +34,7 @@ def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("arch", ["llama", "qwen2"])
-def test_rows_of_one_matrix_are_as_good_as_matrices_of_their_own(tmp_path, arch):
+def test_rows_of_one_matrix_give_the_logits_of_separate_matrices(tmp_path, arch):
     tensors = tiny_tensors(arch)
     expected = logits_of(write(tmp_path, arch, tensors))
     assert np.array_equal(logits_of(write(tmp_path, arch, fused(tensors))), expected)
@@ -48,7 +48,7 @@ def test_rows_are_read_from_the_file_as_they_are(tmp_path):
     assert "blk.0.attn_qkv.weight" not in names
 
 
-def test_the_larger_baichuan_is_as_refact_and_the_smaller_as_llama():
+def test_the_larger_baichuan_equals_refact_and_the_smaller_llama():
     """llama.cpp distinguishes them by their number of layers."""
     with GGUFFile.open(OWN / "tiny-baichuan.gguf") as file:
         source = DenseFile(file, "baichuan")
@@ -84,7 +84,7 @@ def test_a_file_lists_the_layers_with_a_window(tmp_path):
         windows(written(tmp_path, with_keys(data, [array_key(key, BOOL, [number(BOOL, 1)] * 2)])))
 
 
-def test_a_number_may_be_given_for_each_layer_or_once_for_all():
+def test_a_number_may_be_given_per_layer_or_once():
     numbers = {"once": 3, "each": np.array([3, 1, 2], np.uint32), "odd": np.array([3, 0, 1], np.int32)}
     fields = Fields("model.gguf", numbers)
     fields.path = "model.gguf"
@@ -96,7 +96,7 @@ def test_a_number_may_be_given_for_each_layer_or_once_for_all():
             by_layer(fields, key, layers, 8)
 
 
-def test_layers_that_are_run_twice_are_as_good_as_twice_as_many(tmp_path):
+def test_layers_that_run_twice_give_the_logits_of_twice_as_many(tmp_path):
     """The record is of Nanbeige without the norm in between."""
     tensors = tiny_tensors("llama")
     names = {name: name.split(".", 2) for name in tensors if name.startswith("blk.")}

@@ -87,7 +87,7 @@ def test_texts_of_unlike_lengths_in_a_step_equal_llama_cpp(name):
 
 
 @pytest.mark.parametrize("name", EMBEDDING)
-def test_they_do_on_a_gpu(name, adapter, rounding):
+def test_texts_of_unlike_lengths_on_a_gpu_equal_llama_cpp(name, adapter, rounding):
     check_all_texts(name, adapter, SAME + rounding)
 
 

@@ -85,7 +85,7 @@ def test_a_layer_that_shares_keys_may_have_all_three_in_one_matrix(tmp_path):
     assert rms(logits(tmp_path, whole) - wanted) < SAME
 
 
-def test_what_lengthens_contexts_of_muse_glimmer_leaves_window_layers_alone(tmp_path):
+def test_context_scaling_changes_nothing_in_muse_glimmer(tmp_path):
     """Full layers have no rotation, so scaling changes nothing."""
     whole = parts("muse-glimmer")
     wanted = logits(tmp_path, whole)
@@ -100,7 +100,7 @@ def test_empty_sections_of_glm4_mean_no_sections(tmp_path):
     np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
 
 
-def test_heads_of_llama4_are_normed_when_they_have_turned(tmp_path):
+def test_heads_of_llama4_are_normed_after_rotation(tmp_path):
     """The norm comes after the rotation, so a factor that changes the length of a head has no effect."""
     whole = parts("llama4")
     wanted = logits(tmp_path, whole)

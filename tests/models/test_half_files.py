@@ -57,7 +57,7 @@ def test_info_describes_a_file_with_half_of_the_layers(tmp_path):
     assert shown.exit_code == 0 and "a projector of images" in shown.output and "v.blk.0.attn_q" in shown.output
 
 
-def test_no_whole_model_is_taken_for_a_half():
+def test_no_complete_model_is_reported_as_a_half():
     for path in sorted(OWN.glob("*.gguf")):
         with GGUFFile.open(path) as file:
             assert half_of(file) is None, path.name

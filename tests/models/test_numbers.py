@@ -106,7 +106,7 @@ ENDS = {  # each key at both ends of its range
 
 
 @pytest.mark.parametrize("values", list(itertools.product(*ENDS.values())))
-def test_positions_turn_finitely_at_every_corner_of_the_ranges(values, tmp_path):
+def test_rotations_are_finite_at_all_extremes_of_the_ranges(values, tmp_path):
     parts = parts_of("llama", yarn=True)
     for name, value in zip(ENDS, values, strict=True):
         whole = name.endswith("length")

@@ -217,7 +217,7 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
 
 
 @pytest.mark.parametrize(("name", "count"), [("tiny-rwkv7.gguf", 9), ("rwkv7-mini-Q4_K_M.gguf", 8)])
-def test_integers_are_written_by_what_makes_them_and_a_layer_takes_8_dispatches(fast_device, name, count):
+def test_producers_write_quantised_rows_and_a_layer_takes_8_dispatches(fast_device, name, count):
     """In decode with several sequences, r, k and v are quantised, and the first halves of LoRAs are not.
 
     A layer takes one more dispatch if v has another format than r and k.
@@ -350,7 +350,7 @@ def test_lerps_may_stand_in_six_tensors(tmp_path):
     assert np.array_equal(logits_of(write(tmp_path, tensors)), expected)
 
 
-def test_what_a_first_layer_carries_of_v_is_ignored(tmp_path):
+def test_weights_for_v_in_the_first_layer_are_ignored(tmp_path):
     tensors = tiny_tensors()
     expected = logits_of(write(tmp_path, tensors))
     tensors |= {f"blk.0.time_mix_v{n}.weight": tensors[f"blk.0.time_mix_a{n}.weight"] for n in range(3)}

@@ -40,7 +40,7 @@ def adapters_for(file: GGUFFile, names: tuple[str, ...], count: int = 4) -> Adap
 
 @pytest.mark.parametrize("rows", [1, 16])
 @pytest.mark.parametrize("what", MORE)
-def test_adapters_cost_a_dispatch_for_each_x_that_they_read(what, rows):
+def test_adapters_take_one_dispatch_for_each_input(what, rows):
     names, more = MORE[what]
     can, steps = LIMITS["h200"], []
     for some in ((), names):
@@ -66,7 +66,7 @@ def test_on_matrix_units_rows_are_rounded_by_their_producer_or_with_adapters():
     assert all(layer["linear/round_rows"] == 0 for layer in layers)
 
 
-def test_on_matrix_units_prompts_have_a_product_of_all_a_for_each_x_and_none_of_b():
+def test_on_matrix_units_a_prompt_has_one_product_with_all_a_for_each_input_and_none_with_b():
     """B is added as columns of the adapted matrices. A layer has 4 more dispatches instead of 24."""
     layers = []
     for names in ((), ALL):

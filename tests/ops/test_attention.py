@@ -262,7 +262,7 @@ def test_every_head_has_a_slope_of_its_own(fast_device):
         assert_same(case, fast_device, history(case, 1000, step))
 
 
-def test_options_on_a_device_of_few_buffers(device):
+def test_options_of_attention_on_a_device_with_few_bindings(device):
     case = Case(heads=2, kv_heads=1, size=32, rope=Rope("normal", 32, 1e4), option=next(iter(OPTIONS)), context=256)
     for step in (1, 40):
         assert_same(case, device, history(case, 250, step), run_length=64)
@@ -280,7 +280,7 @@ def test_options_on_a_device_of_few_buffers(device):
     ],
 )
 @pytest.mark.parametrize("kind", ["f32", "f16"])
-def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
+def test_attention_to_both_sides_equals_the_reference(fast_device, kind, option, window):
     """A step has whole texts of different lengths, a few rows with many pages, and texts of one token."""
     case = Case(option=option, window=window, kind=kind)
     for texts in ([(2, 0, 150), (0, 0, 1), (1, 0, 33)], [(1, 0, 9)], [(0, 0, 1), (2, 0, 1)]):
@@ -323,7 +323,7 @@ def test_a_prompt_at_once(device, length, kind):
     [Case(), Case(heads=2, kv_heads=1, window=700), Case(option="capped scores, sinks, a temperature, norms")],
     ids=["all", "window", "sinks"],
 )
-def test_a_prompt_of_few_rows_on_matrix_units_in_runs(fast_device, case):
+def test_a_prompt_of_few_rows_on_matrix_units_is_split_into_runs(fast_device, case):
     """Tested far into a context, with runs that see nothing, and with rows of several sequences."""
     if not fast_device.capabilities.fragment:
         pytest.skip("this device is not opened with matrix units")
@@ -433,7 +433,7 @@ def test_any_lanes_give_the_same(fast_device):
 
 
 @pytest.mark.parametrize("length", [1, 64, 65, 129, 1000])
-def test_runs_of_any_length_give_the_same(fast_device, length):
+def test_runs_of_any_length_give_the_same_result(fast_device, length):
     case = Case()
     for run in (64, 128, 512):
         assert_same(case, fast_device, history(case, length, step=1), run_length=run)
@@ -469,7 +469,7 @@ SHARING = {
 @pytest.mark.parametrize(
     "what", slow_unless(SHARING.keys() - {"a head alone", "eight heads", "as many keys at a time as lanes"}, SHARING)
 )
-def test_lanes_that_share_keys_give_the_same(fast_device, what):
+def test_lanes_that_share_keys_give_the_same_result(fast_device, what):
     case, length, lanes_per_row, lanes, prefetch_depth = SHARING[what]
     subgroup_width = fast_device.capabilities.subgroup_width
     if subgroup_width < lanes_per_row:

@@ -163,7 +163,7 @@ def test_decays_from_0_to_1_neither_over_nor_underflow(fast_device, kind):
     case_in_chunks(kind, 32).assert_same(fast_device, steps, rows=64, tuning=tuned(fast_device))
 
 
-def test_edges_of_steps_that_are_edges_of_chunks_do_not_show(fast_device):
+def test_steps_that_end_at_chunk_boundaries_give_the_same_result(fast_device):
     case, inputs, edges = mix_case(3, 32), mix_inputs(96, 3, 32), [0, 16, 64, 96]
     how = {"rows": 96, "tuning": tuned(fast_device)}
     [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 96)]), inputs)], **how)

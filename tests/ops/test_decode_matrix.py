@@ -74,7 +74,7 @@ def test_decode_on_matrix_units_equals_the_reference(units, what):
 
 
 @pytest.mark.parametrize("groups", [1, 7, 100])
-def test_any_number_of_runs_gives_the_same(units, groups):
+def test_any_number_of_runs_gives_the_same_result(units, groups):
     case = rounded(8, 2, 64, 1024)
     assert_decodes(case, units, history(case, 777, step=1), matrix_decode_workgroups=groups)
 

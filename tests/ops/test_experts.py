@@ -226,13 +226,13 @@ def routed(device, logits: np.ndarray, how: Gating) -> dict[str, np.ndarray]:
     return got
 
 
-def test_of_equals_the_lower_expert_comes_first(device):
+def test_of_experts_with_equal_scores_the_lower_comes_first(device):
     logits = np.array([[1, 3, 3, 2, 3, 0], [0, 0, 0, 0, 0, 0], [5, 5, 1, 5, 5, 5]], np.float32)
     got = routed(device, logits, Gating(3))
     np.testing.assert_array_equal(got["experts"], [[1, 2, 4], [0, 1, 2], [0, 1, 3]])
 
 
-def test_the_sum_of_shares_is_never_taken_for_less_than_2_to_the_minus_14(device):
+def test_the_sum_of_expert_weights_is_at_least_2_to_the_minus_14(device):
     """One of 2^15 equal experts has a share of 2^-15. Normalised, it is a half, not 1."""
     bench = Bench(device, default_tuning(device.capabilities), 1)
     [router] = bench.together((1 << 15, 4), F32)
@@ -297,7 +297,7 @@ def test_shares_by_hand():
         np.testing.assert_allclose(found.shares[0], shares, rtol=1e-5, err_msg=str(how))
 
 
-def test_a_group_is_as_good_as_its_two_best(fast_device):
+def test_the_score_of_a_group_is_the_sum_of_its_two_best_experts(fast_device):
     """The score of a group is neither its best expert nor its sum."""
     logits = np.array([[5, 0, 0, 4, 4, -9, 1, 1, 1]], np.float32)
     got = routed(fast_device, logits, Gating(2, "sigmoid", groups=3, groups_used=1))
@@ -483,7 +483,7 @@ def test_rows_of_2880_as_gpt_oss_has_them(fast_device):
     bench.check(products(gate, up, down), **given(2, 3, 2, 2880))
 
 
-def test_widths_that_nothing_divides(fast_device):
+def test_widths_without_small_divisors(fast_device):
     for kind, shape in expert_configs(fast_device).items():
         if kind in OTHER_SIZES:
             continue
@@ -579,7 +579,7 @@ RANKED = {
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("rows", [3, 16])
 @pytest.mark.parametrize("name", RANKED)
-def test_experts_are_ranked_on_the_way(device, name, rows):
+def test_products_rank_experts_themselves(device, name, rows):
     """Experts are ranked by the products of each choice, or by the sort of many rows. Later products read the ranks."""
     shapes = expert_configs(device)
     if "subgroups" not in shapes:

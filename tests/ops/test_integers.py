@@ -55,7 +55,7 @@ def test_a_norm_on_the_way_in(fast_device, name):
     bench.check(says, x=x)
 
 
-def test_what_one_dispatch_reads_is_rounded_by_one(device):
+def test_one_dispatch_rounds_all_inputs_of_a_merged_dispatch(device):
     """The matrices share a buffer, but each has its own x, as r, k and v of RWKV."""
     bench = Bench(device, tuning_of(device, "int8"), 5)
     ws = bench.matrices(BY_NAME["Q4_K"], (256, 256), (256, 256), (33, 256), (7, 256))
@@ -70,7 +70,7 @@ def test_what_one_dispatch_reads_is_rounded_by_one(device):
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
 @pytest.mark.parametrize("kind", ["skinny_copied", "skinny_quantises"])
-def test_integers_that_few_rows_copy(device, name, kind):
+def test_skinny_gemm_quantises_rows_in_pieces_or_whole(device, name, kind):
     """The row is quantised in pieces, or as a whole."""
     bench = Bench(device, tuning_of(device, kind), 6)
     w, b = bench.matrix("w", BY_NAME[name], (37, 768)), bench.matrix("b", BY_NAME["F32"], (37,))

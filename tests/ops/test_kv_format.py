@@ -9,7 +9,7 @@ from rwkv_gpu.ops.vocabulary import Cache
 
 @pytest.mark.parametrize("kind", ["q8", "q4"])
 @pytest.mark.parametrize("size", [32, 64, 96, 128, 256])
-def test_a_number_comes_back_to_half_a_quant(kind, size):
+def test_a_number_is_restored_to_half_a_quantisation_step(kind, size):
     fmt, x = KV_FORMATS[kind], np.random.default_rng(size).standard_normal((5, 2, size)).astype(np.float32) * 3
     x[0, 0, :BLOCK] = 0
     stored = fmt.store(x)
@@ -26,7 +26,7 @@ def test_a_number_comes_back_to_half_a_quant(kind, size):
     assert not found[0, 0, 0].any()
 
 
-def test_a_large_dim_costs_the_others_of_its_block_few_bits():
+def test_a_large_dim_costs_other_dims_of_its_block_little_precision():
     """A quant of 4 bits is an eighth of the largest number, so without a rotation errors would be up to a sixteenth."""
     x = np.random.default_rng(0).standard_normal((50, 1, 64)).astype(np.float32)
     x[..., 5] *= 100

@@ -193,7 +193,7 @@ def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
 
 
 @of_format(DECODED_EACH_WAY, "checked", "portable")  # test_formats decodes every format in these modes
-def test_formats_of_each_way_in_every_kernel_in_the_other_modes(device, tuning, fmt):
+def test_one_format_of_each_decoding_in_every_kernel_in_the_other_modes(device, tuning, fmt):
     check_decoding(device, tuning, fmt)
 
 
@@ -311,7 +311,7 @@ def test_a_norm_on_the_way_in(device, request, tuning, name):
     indirect=True,
 )
 @pytest.mark.parametrize("name", ["Q4_K", "F32"])
-def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
+def test_a_product_of_one_row_also_norms_it(device, tuning, name):
     bench = Bench(device, tuning.changed(fuses_token_shift=True), 1, spare=0)
     w = bench.matrix("w", BY_NAME[name], (45, 512))
     gain, shift = (bench.matrix(name, BY_NAME["F32"], (512,)) for name in ("gain", "shift"))
@@ -321,7 +321,7 @@ def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
 
 
 @pytest.mark.parametrize("kind", ["tile_split", "int8_split", "matrix_split"])
-def test_products_in_parts_of_their_columns(device, kind):
+def test_split_k_products_equal_the_reference(device, kind):
     """The next step after a sum adds up the parts: of one matrix, of several, and of pairs."""
     if kind not in gemm_configs(device):
         pytest.skip("this device has no subgroups")

@@ -72,13 +72,13 @@ def test_batches_decode_on_matrix_units(name, rows):
 @pytest.mark.parametrize(
     ("name", "rows", "there"), [("gpt-oss-20b", 8, False), ("gpt-oss-20b", 16, True), ("qwen3-30b-a3b", 32, False)]
 )
-def test_experts_of_mxfp4_decode_on_matrix_units_from_fewer_choices_on(name, rows, there):
+def test_experts_of_mxfp4_use_matrix_units_for_smaller_batches(name, rows, there):
     """MXFP4 has no integer weights, so other kernels convert them to floats for each choice."""
     with open_synthetic(name) as file:
         assert (EXPERTS in kernels_of(file, rows, prefill=False)) == there
 
 
-def test_gate_and_up_of_phi4_are_one_round_of_workgroups_on_an_h200():
+def test_gate_and_up_of_phi4_fill_an_h200_with_one_round_of_workgroups():
     """For 35,840 rows, two workgroups of eight subgroups on each of 132 multiprocessors would need a second round."""
     with open_synthetic("phi4-14.7b-q4_k_m") as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
@@ -86,7 +86,7 @@ def test_gate_and_up_of_phi4_are_one_round_of_workgroups_on_an_h200():
 
 
 @pytest.mark.parametrize(("coherent", "rows", "count"), [(True, 16, 132), (True, 32, 128), (False, 16, 107)])
-def test_columns_are_cut_where_rows_cannot_be_shared_out_evenly(coherent, rows, count):
+def test_columns_are_split_if_rows_do_not_divide_evenly_among_workgroups(coherent, rows, count):
     """5,120 rows are 320 fragments, three for each of 132 multiprocessors. In the last round, 25 would have no work."""
     can = replace(WITH_MATRIX_UNITS, coherent=coherent)
     with open_synthetic("phi4-14.7b-q4_k_m") as file:
@@ -132,7 +132,7 @@ def test_a_question_far_into_a_conversation_attends_in_runs_that_are_joined(rows
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8])
-def test_few_sequences_decode_without_them(rows):
+def test_few_sequences_decode_without_matrix_units(rows):
     with open_synthetic("rwkv7-0.4b-q4_k_m") as file:
         assert PRODUCTS not in kernels_of(file, rows, prefill=False)
 
@@ -212,7 +212,7 @@ def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
 
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "qwen3-30b-a3b-q4_k_m"])
-def test_experts_summed_where_they_are_multiplied_round_what_the_next_layer_reads(name):
+def test_experts_summed_by_their_product_round_the_input_of_the_next_layer(name):
     """The sum also writes float16, so the next products use matrix units without an additional dispatch."""
     layer = layer_of_a_batch(name)
     assert (layer[0], layer[-1]) == ("linear/subgroup_gemm", "moe/expert_sum_gemv_int")

@@ -48,11 +48,11 @@ def test_products_of_three_buffers_are_one_dispatch_that_gives_the_same_bytes(de
     assert set(one.dispatches[0].name.split(" & ")) == {dispatch.name for dispatch in three.dispatches}
 
 
-def test_beyond_their_rows_they_are_not(device):
+def test_products_are_not_merged_above_the_row_limit(device):
     assert len(planned(device, 5)[0].dispatches) == 3
 
 
-def test_what_binds_more_than_a_dispatch_can_is_not_one(device, monkeypatch):
+def test_products_with_too_many_bindings_are_not_merged(device, monkeypatch):
     monkeypatch.setattr(device, "capabilities", replace(device.capabilities, max_storage_buffers=5))
     assert len(planned(device, 1)[0].dispatches) == 3
 

@@ -122,7 +122,7 @@ def test_activations_equal_the_reference_at_the_extremes(device, then):
     assert_same(device, lambda g, w, x: {"y": g.activate(x, then)}, {}, {"x": x}, tolerance=1e-6)
 
 
-def test_scales_caps_and_what_a_norm_adds_equal_the_reference(fast_device):
+def test_scales_caps_and_sums_in_norms_equal_the_reference(fast_device):
     arrays = {"w": normal(20, 32), "weight": normal(32, seed=1)}
     inputs = {"ids": np.array([10, 0, 7], np.uint32), "branch": 3 * normal(3, 32, seed=2)}
 
@@ -161,7 +161,7 @@ def test_a_gate_bounds_its_values(device, then):
 
 
 @pytest.mark.parametrize("width", [36, 34])
-def test_streams_are_predicted_and_corrected(device, width):
+def test_altup_predicts_and_corrects_streams(device, width):
     inputs = {f"x{n}": normal(5, width, seed=n) for n in range(4)}
     inputs |= {"coefs": normal(5, 16, seed=5), "found": normal(5, width, seed=6), "add": normal(5, width, seed=7)}
 
@@ -179,7 +179,7 @@ def test_streams_are_predicted_and_corrected(device, width):
 
 
 @pytest.mark.parametrize(("rows", "width"), SHAPES)
-def test_rows_as_long_as_others_and_what_exceeds_a_bound(device, tuning, rows, width):
+def test_match_length_excess_and_scale_columns_equal_the_reference(device, tuning, rows, width):
     inputs, arrays = {"x": normal(rows, width), "z": 9 * normal(rows, width, seed=1)}, {"w": normal(width, seed=2)}
     assert_same(device, lambda g, w, x, z: {"y": g.match_length(x, z)}, {}, inputs, tuning)
     assert_same(
@@ -217,13 +217,13 @@ def test_some_columns_are_a_factor(device, first):
 
 
 @pytest.mark.parametrize("width", [1, 32, 300])
-def test_each_row_is_multiplied_by_a_matrix_of_its_own(device, width):
+def test_each_row_is_multiplied_by_its_own_matrix(device, width):
     inputs = {"x": normal(5, 7), "m": normal(5, 7 * width, seed=1)}
     assert_same(device, lambda g, w, x, m: {"y": g.row_matrix(x, m)}, {}, inputs, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_rows_are_scaled_by_a_number_and_by_numbers_of_their_own(device, parts):
+def test_rows_are_scaled_by_one_number_or_one_per_part(device, parts):
     inputs = {"x": normal(5, 9), "by": normal(5, parts), "add": normal(5, 9, seed=1)}
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale(x, 0.3)}, {}, inputs, tolerance=1e-6)
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by)}, {}, inputs, tolerance=1e-6)

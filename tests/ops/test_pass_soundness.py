@@ -61,7 +61,7 @@ def vanishing(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_value_that_something_else_reads_is_still_made(name):
+def test_a_value_with_another_reader_is_still_computed(name):
     for at in vanishing(name):
         recorder = ready(name)
         graph, value = recorder.graph, made(recorder.graph)[at]
@@ -73,7 +73,7 @@ def test_a_value_that_something_else_reads_is_still_made(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_value_that_is_an_output_is_still_made(name):
+def test_a_value_that_is_an_output_is_still_computed(name):
     for at in vanishing(name):
         recorder = ready(name)
         graph, value = recorder.graph, made(recorder.graph)[at]
@@ -144,7 +144,7 @@ def second_norm(recorder: Recorder) -> Node:
     return [node for node in recorder.graph.nodes if isinstance(node.op, Norm)][1]
 
 
-def test_two_norms_are_one_only_if_they_agree_in_every_field():
+def test_two_norms_are_merged_only_if_they_agree_in_every_field():
     assert OTHERS.keys() | WRITTEN_LATER | {"y"} == {field.name for field in fields(Norm)}
     assert run("share_norms", ready("share_norms")) == 1
     for name, value in OTHERS.items():
@@ -154,7 +154,7 @@ def test_two_norms_are_one_only_if_they_agree_in_every_field():
         assert run("share_norms", recorder) == 0, name
 
 
-def test_two_norms_are_one_only_over_the_same_rows_and_for_readers_that_can_read_another():
+def test_two_norms_are_merged_only_over_the_same_rows_and_for_readers_that_can_read_either():
     recorder = ready("share_norms")
     second_norm(recorder).picked = True
     assert run("share_norms", recorder) == 0
@@ -165,7 +165,7 @@ def test_two_norms_are_one_only_over_the_same_rows_and_for_readers_that_can_read
     assert run("share_norms", recorder) == 0
 
 
-def test_rows_are_quantised_once_only_if_products_agree_in_all_that_makes_them():
+def test_rows_are_quantised_once_only_if_products_need_the_same_rows():
     """The second product differs in x, in the norm, or in the integer size."""
     assert run("quantise_once", ready("quantise_once")) == 1
 

@@ -134,7 +134,7 @@ def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode)
     check_with_and_without(fast_device, "quantise_in_producer", example)
 
 
-def test_a_product_that_comes_before_adapters_has_its_rows_quantised_in_time():
+def test_rows_are_quantised_before_a_product_that_precedes_adapters():
     """The adapters of a later product are computed too late to be fused."""
     example = EXAMPLES["quantise_beside_adapters"]
     example = replace(example, says=plain_then_adapted, weights={**example.weights, "first": PACKED})
@@ -170,7 +170,7 @@ def test_a_recurrence_writes_the_integers_that_a_product_reads(fast_device, kind
 
 
 @pytest.mark.parametrize("kind", ROUNDED)
-def test_whatever_makes_x_rounds_it_for_matrix_units(fast_device, kind):
+def test_every_producer_of_x_rounds_it_for_matrix_units(fast_device, kind):
     check_with_and_without(fast_device, "round_in_producer", ROUNDED[kind])
 
 
@@ -186,7 +186,7 @@ def test_fewer_rows_than_a_fragment_are_rounded_for_matrix_units(fast_device, ki
 
 
 @pytest.mark.parametrize("kind", ROUNDED)
-def test_the_node_that_makes_x_is_asked_to_round_it(kind):
+def test_the_producer_of_x_rounds_it(kind):
     recorder = traced(ROUNDED[kind])
     fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
     assert fired["round_in_producer"] == 1
@@ -204,7 +204,7 @@ def test_a_joined_product_emits_statistics():
 
 
 @pytest.mark.parametrize("kind", NOT_JOINED)
-def test_two_products_stay_two_where(kind):
+def test_products_that_must_not_be_joined(kind):
     recorder = traced(NOT_JOINED[kind])
     assert {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}["join_columns"] == 0
 
@@ -304,7 +304,7 @@ def test_an_unknown_pass_is_refused_with_the_known_names():
         recorder.dispatches([])
 
 
-def test_the_pass_that_gives_kernels_cannot_be_left_out():
+def test_the_pass_that_chooses_kernels_cannot_be_left_out():
     recorder = traced(EXAMPLES["share_norms"])
     recorder.without = REQUIRED
     with pytest.raises(BadInput, match="cannot be left out"):

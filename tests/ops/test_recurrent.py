@@ -350,7 +350,7 @@ def test_a_new_sequence_does_not_see_the_earlier_state_of_its_slot(device, kind)
 
 
 @pytest.mark.parametrize("width", [96, 33])
-def test_what_follows_pick_runs_over_the_picked_rows(device, width):
+def test_ops_after_pick_run_over_the_picked_rows(device, width):
     weights = {"weight": normal(width), "w": normal(33, width)}
 
     def says(g, w, _, x):
@@ -421,7 +421,7 @@ every_mixer = pytest.mark.parametrize(
 
 @every_mixer
 @pytest.mark.parametrize(("says", "norms"), ASKED)
-def test_what_products_norm_and_mix_equals_the_reference(device, mixers, says, norms):
+def test_norms_and_token_shifts_in_products_equal_the_reference(device, mixers, says, norms):
     steps = moved([(0, 3, 3), (1, 3, 3), (2, 3, 5), (3, 5, 0), (9, 6, 6)])
     case = ahead_case(192, says)
     for tuning in mixing(device, mixers):

@@ -42,7 +42,7 @@ def test_a_long_row_among_short_ones_has_as_many_runs_as_it_may():
     assert sum(most_runs(shares, [200] * 12 + [8000] * 4)) > 16 * 3 + 12
 
 
-def test_rows_alone_of_short_contexts_and_many_have_even_runs():
+def test_single_rows_and_many_rows_of_short_contexts_have_even_runs():
     assert RunShares.by_length(24, 1, 500) == RunShares.all_even(24)
     assert RunShares.by_length(3, 16, SPLIT_PAGES - 1) == RunShares.all_even(3)
     assert RunShares.by_length(1, 65, 500) == RunShares.all_even(1)

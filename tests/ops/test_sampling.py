@@ -127,13 +127,13 @@ def test_the_kept_tokens_match_the_definitions_of_the_samplers(device, settings,
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 4.9 / 1025}, {"top_k": 700, "top_p": 4.9 / 700}], ids=str)
-def test_of_tokens_that_tie_the_first_stay(device, settings):
+def test_of_equal_tokens_the_first_are_kept(device, settings):
     drawn = Both(device, 1025, 64).check(np.full((64, 1025), 1.5, np.float32), rows_of(64, **settings))
     assert set(drawn.tolist()) == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("settings", [{"top_p": 0.7}, {"top_p": 0.99}, {"top_k": 2 * LIST, "top_p": 0.9}], ids=str)
-def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
+def test_a_flat_row_too_long_for_the_list_is_truncated_exactly(device, settings):
     both = Both(device, LARGE, 3)
     logits = normal(3, LARGE, spread=0.1)
     logits[1] = np.round(logits[1], 1)
@@ -143,7 +143,7 @@ def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
 
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.99])
-def test_few_tokens_in_many_blocks_are_cut_exactly(device, top_p):
+def test_few_tokens_in_many_blocks_are_truncated_exactly(device, top_p):
     """Few candidates are listed, or found by bins, for one row and for many."""
     logits = np.stack([np.random.default_rng(row).permutation(normal(LARGE, spread=0.5)) for row in range(4)])
     great = np.random.default_rng(9).permutation(LARGE)[:40]
@@ -212,7 +212,7 @@ def test_penalties_look_back_as_the_reference_does(device):
 
 
 @pytest.mark.parametrize(("vocabulary", "joins"), [(6, True), (1025, False), (3000, True)])
-def test_biases_are_added_before_all_else_and_to_their_rows_alone(device, vocabulary, joins):
+def test_biases_are_added_first_and_to_their_rows_only(device, vocabulary, joins):
     """One to all tokens have a bias, at the ends of words and blocks. Other rows of the step have none."""
     some = {token: (-1) ** token * 2.5 for token in (0, 31, 32, 63, 1023, 1024, vocabulary - 1) if token < vocabulary}
     ways = [

@@ -60,7 +60,7 @@ def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_l
 
 
 @pytest.mark.parametrize(("r", "prefetch_depth"), [(2, 1), (1, 2)])
-def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch, r, prefetch_depth):
+def test_integer_rows_are_used_only_if_they_agree_with_floats(fast_device, monkeypatch, r, prefetch_depth):
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
     plain = without_integers(default_tuning(fast_device.capabilities))

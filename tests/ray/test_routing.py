@@ -61,7 +61,7 @@ def talk(*texts: str, **more: Any) -> Ask:
     return Ask({}, b"", beginnings_of("", body), **more)
 
 
-def test_a_conversation_stays_as_it_grows_and_others_do_not_follow_it(monkeypatch):
+def test_a_growing_conversation_stays_and_does_not_attract_others(monkeypatch):
     routing = Routing(monkeypatch, a={}, b={}, c={})
     first = routing.choose(talk("one"))[0]
     routing.running[first] = SLACK
@@ -70,7 +70,7 @@ def test_a_conversation_stays_as_it_grows_and_others_do_not_follow_it(monkeypatc
     assert first not in others
 
 
-def test_a_session_goes_to_the_same_replica_by_routers_that_never_met(monkeypatch):
+def test_independent_routers_send_a_session_to_the_same_replica(monkeypatch):
     for n in range(20):
         ask = Ask({}, b"", beginnings_of(f"session {n}", {}), session=f"session {n}".encode())
         chosen = {Routing(monkeypatch, a={}, b={}, c={}).choose(ask)[0] for _ in range(4)}
@@ -93,7 +93,7 @@ def test_requests_routed_here_are_newer_than_reports_of_replicas(monkeypatch):
     assert routing.choose(talk("one"))[0] == first
 
 
-def test_a_replica_that_is_gone_has_nothing(monkeypatch):
+def test_a_removed_replica_has_no_prefixes(monkeypatch):
     routing = Routing(monkeypatch, a={}, b={}, c={})
     first = routing.choose(talk("one"))[0]
     del routing.replicas[first]

@@ -78,7 +78,7 @@ def test_gpus_that_ray_assigns_take_precedence():
         take("auto", ["2"], 0.0)
 
 
-def test_what_goes_to_a_replica_of_a_request_is_plain_data():
+def test_a_replica_gets_only_plain_data_of_a_request():
     scope = {"type": "http", "path": "/v1/models", "root_path": "", "app": object(), "state": {}}
     assert plain_scope(scope) == {"type": "http", "path": "/v1/models", "root_path": ""}
     assert stream_beginning("a") != stream_beginning("b")

@@ -92,7 +92,7 @@ def built_in() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("path", SOUND)
-def test_the_sound_bodies_are_answered(built_in, path):
+def test_valid_bodies_are_answered(built_in, path):
     assert built_in.request("POST", path, SOUND[path])[0] == 200
 
 

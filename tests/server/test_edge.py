@@ -32,7 +32,7 @@ def raw(server: Served, data: bytes, seconds: float = PATIENCE) -> bytes:
 
 
 @pytest.mark.parametrize("headers", [{"authorization": "Bearer second-key"}, {"x-api-key": "first-key"}])
-def test_each_key_opens(locked, headers):
+def test_each_key_is_accepted(locked, headers):
     assert locked.request("POST", CHAT, ASK, **headers)[0] == 200
 
 
@@ -54,13 +54,13 @@ def test_each_key_opens(locked, headers):
     "path",
     ["/v1/models", "/slots", "/metrics", "/props", "/v1/streams/a", "/nothing", "//v1/models", "/v1/models/../models"],
 )
-def test_nothing_else_does_on_any_route(locked, path, headers):
+def test_other_headers_are_refused_on_every_route(locked, path, headers):
     status, _, answer = locked.request("GET", path, **headers)
     assert status == 401
     assert answer["error"]["code"] == "invalid_api_key"
 
 
-def test_a_key_in_the_query_does_not_open(locked):
+def test_a_key_in_the_query_is_not_accepted(locked):
     assert locked.request("GET", "/v1/models?api_key=first-key&key=first-key")[0] == 401
 
 
@@ -309,7 +309,7 @@ def test_only_http_1_0_needs_no_host(locked):
     assert b" 403 " in raw(locked, asking("/health", version="1.0", host="evil.example")).splitlines()[0]
 
 
-def test_what_no_route_can_take_is_no_fault_of_the_server(server):
+def test_requests_that_no_route_matches_get_404(server):
     for line in ("OPTIONS *", "GET //", "GET /%0d%0aa"):
         found = raw(server, f"{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
         assert b" 404 " in found.splitlines()[0] and b'"error"' in found

@@ -104,7 +104,7 @@ def test_a_stream_is_found_by_its_id_and_the_oldest_are_forgotten():
     assert [gateway.replica_of_stream(one) for one in gateway.passed] == [None, 1, MOST_STREAMS]
 
 
-def test_a_page_about_all_has_those_that_are_up_and_a_refusal_is_passed_on():
+def test_a_merged_page_has_the_replicas_that_run_and_passes_a_refusal_on():
     ok = {"status": "ok", "models": ["m"]}
     up, down = Page(0, "cpu", 200, json.dumps(ok).encode()), Page(1, "cpu", None)
     gateway = Recorder(up, down)

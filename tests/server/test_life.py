@@ -203,7 +203,7 @@ def test_a_long_prompt_is_not_passed_for_ever():
     assert in_order([("short", 10, 0), ("long", 50_000, 60)])[0] == "long"
 
 
-def test_equals_come_in_the_order_in_which_they_came():
+def test_requests_of_equal_rank_keep_their_order_of_arrival():
     assert in_order([(n, 10, 0) for n in range(9)]) == [*range(9)]
 
 
@@ -228,7 +228,7 @@ def test_prompt_tokens_that_wait_are_bounded():
 # ------------------------------------------------------------ streams that can be resumed
 
 
-def test_a_stream_that_was_left_is_read_on_from_where_it_was():
+def test_a_stream_continues_where_its_client_left_it():
     with serving() as server:
         whole = text_of(server.request("POST", "/v1/completions", {**SHORT, "stream": True})[2])
         with gate(server) as held:
@@ -275,7 +275,7 @@ def test_delete_stops_a_stream():
         until(lambda: idle(server))
 
 
-def test_the_stream_of_another_key_is_not_there():
+def test_the_stream_of_another_key_is_not_found():
     with serving(api_keys=("a" * 9, "b" * 9)) as server:
         keys = [{"authorization": f"Bearer {letter * 9}"} for letter in "ab"]
         asked = Asked(server, {**SHORT, "stream": True, "resumable": True}, **keys[0])

@@ -22,7 +22,7 @@ def ends(server):
 
 
 @pytest.mark.parametrize("path", ["/completion", "/v1/completions", "/v1/chat/completions"])
-def test_an_end_that_is_ignored_or_comes_too_early_is_not_sampled(server, path):
+def test_end_tokens_that_are_ignored_or_too_early_are_not_sampled(server, path):
     """The bias makes each answer end at once."""
     asked = {"messages": [{"role": "user", "content": "a"}]} if "chat" in path else {"prompt": "a"}
     ids = sorted(server.llm.tokenizer.stop_ids | server.llm.chat_format.stop_ids)

@@ -94,7 +94,7 @@ def test_models_are_loaded_and_unloaded_as_by_llama_servers_router(tmp_path):
                 assert server.request("POST", path, body, **KEY)[0] == 400
 
 
-def test_a_model_that_is_loading_is_unloaded_after_that(tmp_path):
+def test_a_model_is_unloaded_after_it_has_loaded(tmp_path):
     rest = threading.Event()
 
     def slow(path, progress):
@@ -222,7 +222,7 @@ def test_the_error_of_a_failed_pull_is_one_sentence(tmp_path):
     assert not list(tmp_path.rglob("*.gguf*"))
 
 
-def test_a_copy_takes_no_room_and_outlives_its_source(tmp_path):
+def test_a_copy_takes_no_disk_space_and_outlives_its_source(tmp_path):
     with managed(tmp_path) as server:
         server.post("/api/pull", {"model": NAME, "stream": False}, **KEY)
         store = server.service.pulls.hub.store

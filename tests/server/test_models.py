@@ -67,7 +67,7 @@ def test_many_waiting_requests_load_a_model_once():
         assert loads.count(str(LLAMA)) == 1
 
 
-def test_how_far_a_model_is_loaded_is_shown():
+def test_the_loading_progress_of_a_model_is_shown():
     rest = threading.Event()
 
     def slow(path, progress):
@@ -85,7 +85,7 @@ def test_how_far_a_model_is_loaded_is_shown():
         assert answer.result()[0] == 200
 
 
-def test_where_memory_is_short_the_model_that_was_idle_longest_goes():
+def test_the_model_idle_longest_is_unloaded_if_memory_is_short():
     loaded = []
 
     def tight(path, progress):
@@ -144,7 +144,7 @@ def test_an_idle_model_is_unloaded_after_a_while_and_comes_back():
         assert asked(server, "a")[0] == 200
 
 
-def test_how_long_a_client_wants_a_model_to_stay_is_over_when_it_is_unloaded():
+def test_unloading_a_model_ends_its_keep_alive():
     with serving(*three(), catalogue={"keep_alive": 3600.0}) as server:
         ask = {"model": "b", "prompt": "hello", "raw": True, "stream": False, "options": {"num_predict": 1}}
         server.post("/api/generate", {**ask, "keep_alive": 0})
@@ -156,7 +156,7 @@ def test_how_long_a_client_wants_a_model_to_stay_is_over_when_it_is_unloaded():
         assert seconds_left(server, "b") > 1e9, "what a client asks for counts more than --keep-alive"
 
 
-def test_a_model_that_is_to_be_unloaded_while_it_is_in_use_is_unloaded_after_that():
+def test_a_model_in_use_is_unloaded_after_its_last_request():
     with serving(*three()) as server:
         with gate(server) as held, ThreadPoolExecutor() as threads:
             answer = threads.submit(asked, server, "a")

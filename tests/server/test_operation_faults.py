@@ -127,7 +127,7 @@ def test_a_model_outside_the_folder_is_not_found_while_others_run(beside, name):
     assert beside.request("POST", TEXT, {**ASK, "model": name})[0] == 404
 
 
-def test_a_crafted_file_in_the_folder_harms_no_bystander(tmp_path):
+def test_a_crafted_file_in_the_folder_disturbs_no_other_request(tmp_path):
     shutil.copy(MODEL, tmp_path / "good.gguf")
     (tmp_path / "bad.gguf").write_bytes(MODEL.read_bytes()[:5000] + b"\xff" * 50_000)
     (tmp_path / "empty.gguf").write_bytes(b"")
@@ -138,7 +138,7 @@ def test_a_crafted_file_in_the_folder_harms_no_bystander(tmp_path):
         assert server.request("POST", TEXT, {**ASK, "model": "good"})[0] == 200
 
 
-def test_a_full_queue_harms_no_bystander():
+def test_a_full_queue_disturbs_no_running_request():
     """Waiting requests keep their places. Of many new ones, some get 429, and all others the same text."""
     with serving(max_queue=2) as server:
         answers = [(one.status, one.read()) for one in [answer(one) for one in [begin(server.port) for _ in range(12)]]]
@@ -150,7 +150,7 @@ def test_a_full_queue_harms_no_bystander():
 
 
 @pytest.mark.parametrize("error", [DeviceLost("the GPU is gone"), OutOfMemory("no room")])
-def test_an_engine_that_is_lost_harms_no_bystander_of_another_model(error):
+def test_a_lost_engine_disturbs_no_request_to_another_model(error):
     with serving(ServedModel("a", str(MODEL)), ServedModel("b", str(LLAMA))) as server, bystander(server, model="b"):
         first, text = server.llm, server.post(TEXT, ASK)["choices"][0]["text"]
 

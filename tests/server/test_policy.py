@@ -12,7 +12,7 @@ def test_a_conversation_stays_until_its_replica_has_much_more_to_do():
         assert first == ("home" if running <= SLACK else "idle")
 
 
-def test_a_replica_that_is_gone_is_no_home():
+def test_a_removed_replica_is_not_chosen():
     assert ranked([Load("a", 3), Load("b", 1)], "gone") == ["b", "a"]
     assert ranked([], "gone") == []
 
@@ -23,7 +23,7 @@ def test_all_replicas_are_ranked_so_that_a_full_one_has_another_behind_it():
         assert sorted(ranked(loads, 4, draw)) == [*range(9)]
 
 
-def test_of_two_drawn_ones_the_shorter_wait_wins():
+def test_of_two_drawn_replicas_the_one_with_the_shorter_wait_is_chosen():
     draw, firsts = Random(7), Counter()
     for _ in range(2000):
         firsts[ranked([Load("busy", 9), Load("half", 4), Load("idle", 0)], draw=draw)[0]] += 1
@@ -50,12 +50,12 @@ def test_unlike_replicas_share_work_by_their_speed():
             assert 0.6 < share < 1.4, (draw, running)
 
 
-def test_a_slow_home_is_left_no_later_than_its_own_slack():
+def test_a_session_leaves_a_slow_replica_within_its_slack():
     assert ranked([Load("slow", 0, 0.1), Load("fast", 0, 10.0)], "slow")[0] == "slow"
     assert ranked([Load("slow", SLACK + 1, 0.1), Load("fast", 0, 10.0)], "slow")[0] == "fast"
 
 
-def test_routers_that_never_met_send_a_session_to_the_same_replica():
+def test_independent_routers_send_a_session_to_the_same_replica():
     loads = [Load(name, 0) for name in "abcd"]
     for n in range(50):
         session = str(n).encode()

@@ -45,7 +45,7 @@ def test_top_n_and_return_documents_are_honoured(ranking, best):
     assert [(one["index"], one["document"]) for one in found] == [(at, {"text": DOCUMENTS[at]}) for at in order[:2]]
 
 
-def test_texts_ask_for_the_form_of_tei(ranking, best):
+def test_a_request_with_texts_gets_the_response_format_of_tei(ranking, best):
     order, scores = best
     found = ranking.post("/rerank", {"query": QUERY, "texts": DOCUMENTS, "return_text": True})
     assert [(one["index"], one["text"]) for one in found] == [(at, DOCUMENTS[at]) for at in order]

@@ -35,7 +35,7 @@ def test_the_pieces_of_any_text_are_that_text(pre, text):
 
 
 @given(TEXTS)
-def test_any_text_comes_back_where_spaces_are_not_cleaned(text):
+def test_any_text_is_restored_if_spaces_are_not_cleaned(text):
     assert TOKENIZERS["qwen2"].decode(TOKENIZERS["qwen2"].encode(text)) == text
 
 

@@ -47,7 +47,7 @@ def rendered(source, messages, **more):
     return ChatTemplate(as_jinja(source)).render(messages, **more)
 
 
-def test_a_template_of_one_turn_renders_every_turn():
+def test_a_go_template_for_one_turn_renders_every_turn():
     assert rendered(TURN, TALK) == (
         "<|system|>\nSay \"{{ hi }}\" in 日本.<|end|>\n<|user|>\nOne\n'two' 🙂<|end|>\n<|assistant|>\n1<|end|>\n"
         "<|user|>\n{% And %}?<|end|>\n<|assistant|>\n"

@@ -151,7 +151,7 @@ def test_accept_never_waits_and_calls_back_when_the_mask_is_there(make):
     assert again.is_set()
 
 
-def test_processes_are_few_and_ended_answers_leave_room(make):
+def test_helper_processes_are_few_and_finished_answers_free_them(make):
     grammars = make()
     held = [grammars.grammar(SMALL) for _ in range(3 * PROCESSES)]
     assert len(processes(grammars)) == PROCESSES

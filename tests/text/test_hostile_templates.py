@@ -48,7 +48,7 @@ def test_malformed_templates_are_refused(name):
 
 
 @pytest.mark.parametrize("expression", REACHING)
-def test_nothing_but_plain_values_is_in_reach(expression):
+def test_templates_reach_plain_values_only(expression):
     refuse("{{ " + expression + " }}")
 
 
@@ -135,7 +135,7 @@ CALLS = [  # whose results grow with numbers and texts, as a template makes them
 RUN = {"*": operator.mul, "+": operator.add, "%": lambda text, value: text % (value, value)}
 
 
-def test_no_result_is_larger_than_was_foreseen_nor_far_smaller():
+def test_the_predicted_size_of_a_result_is_an_upper_bound_and_close():
     for name, value, arguments in CALLS:
         foreseen = {**growth.METHODS, **growth.OPERATORS}[name](Budget(Limits()), value, *arguments)
         made = RUN[name](value, *arguments) if name in RUN else getattr(value, name)(*arguments)
@@ -150,7 +150,7 @@ def test_a_search_pays_for_the_longest_text_that_is_sought():
     assert before - budget.left == 800 * 40 // 8
 
 
-def test_json_with_lines_and_escapes_is_foreseen():
+def test_the_size_of_json_with_line_breaks_and_escapes_is_predicted():
     value = {"a": [{"b": ["é" * 20] * 30}] * 5}
     for options in ({}, {"indent": 9}, {"indent": "tab "}, {"ensure_ascii": True}, {"separators": (" , ", " : ")}):
         budget = Budget(Limits())
@@ -167,7 +167,7 @@ def test_the_size_of_a_value_is_the_sum_of_its_entries():
         budget.weigh([one] * 2000)
 
 
-def test_a_list_that_grows_makes_all_that_contains_it_heavier():
+def test_a_growing_list_increases_the_size_of_its_containers():
     grown = "{{ outer|length }}{{ inner.append('a' * 600000) }}{{ [outer, outer]|length }}"
     source = "{% set inner = [] %}{% set outer = [inner] %}" + grown
     with pytest.raises(BadTemplate, match="a value of more than"):

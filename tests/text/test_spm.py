@@ -32,7 +32,7 @@ def merged(text: str) -> list[str]:
 
 
 @given(TEXTS)
-def test_word_by_word_is_the_whole_at_once(text):
+def test_words_one_by_one_have_the_ids_of_the_whole_text(text):
     tokens = FIELDS["tokenizer.ggml.tokens"]
     expected = [
         piece
@@ -49,7 +49,7 @@ def test_any_text_comes_back(text):
 
 
 @given(st.binary())
-def test_any_bytes_come_back_but_for_the_mark_of_a_space(data):
+def test_any_bytes_are_restored_except_the_space_marker(data):
     # After a character cut short the mark stays a mark, as in llama.cpp: its first byte counts to that character.
     space = "▁".encode()
     assert BARE.decode_bytes(BARE.encode(data)).replace(space, b" ") == data.replace(space, b" ")
@@ -80,7 +80,7 @@ def test_scores_and_not_lengths_choose():
     assert [tokens[i] for i in BARE.encode("a b")] == ["a▁b"]
 
 
-def test_characters_cut_short_become_bytes_as_long_as_they_promised():
+def test_incomplete_characters_become_byte_tokens():
     tokens = FIELDS["tokenizer.ggml.tokens"]
     assert [tokens[i] for i in BARE.encode(b"\xc3aa")] == ["<0xC3>", "<0x61>", "a"]
 

@@ -26,7 +26,7 @@ def streamed(tokenizer, ids, **options):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(data=st.data(), special=st.booleans())
-def test_the_stream_put_together_is_the_decoded_whole(name, data, special):
+def test_the_joined_stream_equals_the_decoded_text(name, data, special):
     tokenizer = TOKENIZERS[name]
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1)))
     text = "".join(streamed(tokenizer, ids, special=special))
@@ -36,7 +36,7 @@ def test_the_stream_put_together_is_the_decoded_whole(name, data, special):
 
 @pytest.mark.parametrize("name", EXACT)
 @given(text=FUSSY)
-def test_the_stream_of_spaces_and_punctuation_is_the_decoded_whole(name, text):
+def test_the_joined_stream_of_spaces_and_punctuation_equals_the_decoded_text(name, text):
     tokenizer = TOKENIZERS[name]
     ids = [LETTERS[name][bytes([byte])] for byte in text]
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
@@ -66,7 +66,7 @@ def test_a_character_cut_short_at_the_end_becomes_the_replacement_character():
 
 
 @pytest.mark.parametrize("more", [b"", b" 's"])
-def test_the_settled_part_cleans_up_alone(more):
+def test_cleaning_the_final_part_needs_no_later_text(more):
     for letters in itertools.product(b" 'rves?", repeat=4):
         whole = bytes(letters) + more
         for end in range(len(whole) + 1):

@@ -98,7 +98,7 @@ def test_a_token_across_a_space_is_found():
 
 
 @given(st.text() | st.binary())
-def test_words_one_by_one_are_the_whole_at_once(text):
+def test_words_one_by_one_have_the_ids_of_the_whole_text(text):
     tokenizer = load_tokenizer(FIELDS)
     tokenizer._cuts = False
     assert tokenizer.encode(text) == TOKENIZER.encode(text)

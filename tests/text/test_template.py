@@ -411,7 +411,7 @@ OPENINGS = {  # whether what opens an answer is found
 
 
 @pytest.mark.parametrize("source", OPENINGS)
-def test_a_prompt_and_the_same_without_what_opens_the_answer_are_what_two_runs_give(source):
+def test_one_run_renders_a_prompt_with_and_without_the_opening_of_the_answer(source):
     template = ChatTemplate(source, bos="<s>", eos="</s>")
     hostile = [*PLAIN, {"role": "assistant", "content": "\ue000"}, {"role": "user", "content": IF}]
     for messages in (PLAIN, hostile):

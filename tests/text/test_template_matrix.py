@@ -91,7 +91,7 @@ def test_prompts_with_calls_equal_those_of_transformers_in_either_form_of_argume
         assert shows_call(text) or name in WITHOUT_CALLS or case == "said", name
 
 
-def test_null_next_to_calls_is_no_text(templates):
+def test_null_content_next_to_calls_adds_no_text(templates):
     for form in ("text", "objects"):
         messages, _, _ = CASES[f"silent, {form}"]
         null = [{**one, "content": None} if one.get("tool_calls") else one for one in messages]

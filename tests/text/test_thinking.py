@@ -81,7 +81,7 @@ def test_marks_around_an_answer_after_reasoning_are_no_part_of_it(text, parts):
         assert run(pieces, wraps=WRAPS) == parts
 
 
-def test_a_template_that_knows_the_wrapping_has_it():
+def test_a_template_with_answer_marks_reports_them():
     template = "Write your thoughts between <think></think> and your response between <response></response>."
     assert marks_of(template).wraps == WRAPS
     assert marks_of("{{ '<think>' }} <tool_response>").wraps is None
@@ -93,7 +93,7 @@ def test_line_ends_after_thoughts_that_a_prompt_has_closed_are_no_part_of_the_an
 
 
 @given(st.lists(st.integers(1, 4)))
-def test_a_mark_that_a_prompt_lacks_the_end_of_is_no_part_of_the_text(sizes):
+def test_an_unclosed_mark_of_the_prompt_is_not_in_the_text(sizes):
     for prompt, text, parts in (
         ("Assistant: <think", ">\nHm.\n</think>\n\nYes.", [("Hm.\n", True), ("Yes.", False)]),
         ("Assistant: <think>\n</think", ">\n\nYes.", [("Yes.", False)]),
@@ -164,7 +164,7 @@ def test_channels_in_any_pieces_give_the_same_result(text, places):
         ("<|channel|>", "", ""),
     ],
 )
-def test_the_analysis_of_harmony_and_what_goes_to_tools_is_reasoning(text, thoughts, answer):
+def test_the_analysis_channel_of_harmony_and_text_for_tools_are_reasoning(text, thoughts, answer):
     assert channels([text]) == (thoughts, answer)
 
 

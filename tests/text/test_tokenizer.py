@@ -99,7 +99,7 @@ def test_tokens_named_like_an_end_stop_and_become_control_tokens():
         (["<turn|>", "<|tool_response>", "</s>"], {"</s>"}),
     ],
 )
-def test_a_name_that_ends_answers_elsewhere_may_stand_inside_one(names, inside):
+def test_a_token_that_ends_answers_in_other_models_may_occur_inside_one(names, inside):
     letters = [(text, NORMAL) for text in bpe()[PREFIX + "tokens"][:256]]
     tokens = [*letters, *((name, CONTROL) for name in names)]
     tokenizer = load_tokenizer(metadata("gpt2", tokens, merges=[], pre="gpt-2"))
@@ -140,7 +140,7 @@ SPECIALS = st.tuples(st.text("ab<", min_size=1, max_size=5), st.sampled_from([NO
 
 
 @given(st.lists(SPECIALS, min_size=1, unique_by=lambda pair: pair[0]), st.text("ab<c", max_size=30), st.booleans())
-def test_special_tokens_are_cut_out_as_one_after_the_other_would_be(tokens, text, parse):
+def test_special_tokens_are_split_off_as_if_one_after_the_other(tokens, text, parse):
     texts, kinds = [list(column) for column in zip(*tokens, strict=True)]
     expected = cut_one_after_the_other(text.encode(), texts, kinds, parse)
     assert specials(texts, kinds).split(text.encode(), parse=parse) == expected

@@ -142,7 +142,7 @@ def test_every_form_is_tried():
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_calls_are_read_whatever_pieces_they_come_in(name):
+def test_calls_are_read_from_pieces_of_any_size(name):
     one, other = WRITTEN[name]
     text = f"I look it up.\n\n{one}{other}"
     for size in (1, 2, 3, 7, len(text)):
@@ -224,7 +224,7 @@ def test_a_template_reveals_its_format_of_tool_calls():
     assert form_of("plain") is GENERIC
 
 
-def test_what_goes_to_a_tool_leaves_the_channels_for_the_reader_of_calls():
+def test_text_for_a_tool_goes_to_the_reader_of_calls():
     splitter = marks_of("<|channel|>").splitter("<|start|>assistant", tools=True)
     text = (
         "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>commentary to=functions.weather "

@@ -13,7 +13,7 @@ def test_plain_text_never_becomes_a_control_token():
         assert tokenizer.decode(tokenizer.encode(name)) == name
 
 
-def test_a_mark_of_the_order_of_bytes_is_no_text():
+def test_a_byte_order_mark_is_not_encoded():
     tokenizer = load_tokenizer(unigram())
     assert tokenizer.encode("\ufeffHello") == tokenizer.encode("Hello")
     assert tokenizer.decode(tokenizer.encode("Hello\ufeff")) == "Hello\ufeff"

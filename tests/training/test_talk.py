@@ -55,7 +55,7 @@ def test_the_assistant_speaks_in_sentences():
         assert "\n\n" not in text, text
 
 
-def test_nothing_of_a_template_is_left():
+def test_no_template_syntax_is_left():
     for seed in SEEDS:
         for text, _ in document(seed):
             assert not re.search(r"[<>{}|\\]|\[", text.replace("|:(", "")), text
@@ -108,6 +108,6 @@ def test_common_words_are_explained_and_rare_ones_are_not_known():
     assert any("I do not know" in answer for _, answer in turns)
 
 
-def test_typing_keeps_the_letters_where_it_must():
+def test_typing_errors_leave_required_letters_unchanged():
     for seed in range(50):
         assert typed("say Zorblax", random.Random(seed), exact=True).lower().rstrip(".!") == "say zorblax"

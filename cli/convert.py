@@ -21,7 +21,11 @@ from .screen import Screen
 @click.argument("source", metavar="IN", type=FileName())
 @click.argument("target", metavar="OUT.gguf", type=FileName())
 @click.option(
-    "--type", "kind", default="", metavar="TYPE", help="As of quantize; by default F16, or BF16 as in IN; adapters F32."
+    "--type",
+    "kind",
+    default="",
+    metavar="TYPE",
+    help="A type of `quantize`. Default: F16; BF16 if IN has it; F32 for adapters.",
 )
 @yes_option("Replace OUT.gguf without asking.")
 @click.option(

@@ -17,7 +17,7 @@ UNITS = ("day", 86400), ("hour", 3600), ("minute", 60)
 @click.command("ps", cls=Page, epilog="Example: rwkv-gpu ps")
 @shared("as_json")
 def command(*, as_json: bool) -> None:
-    """List the servers of this user that run on this machine: port, models, device, and for how long they run.
+    """List the servers of this user that run on this machine: port, models, device and uptime.
 
     `rwkv-gpu stop PORT` stops one. Servers that were started with another cache folder are not listed.
     """

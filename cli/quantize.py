@@ -35,9 +35,11 @@ TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=F
 )  # fmt: skip
 @catalogue_option
 @yes_option("Replace OUT.gguf, and download a missing model, without asking.")
-@click.option("--pure", is_flag=True, help="All matrices as TYPE, those too that get more bits otherwise.")
+@click.option("--pure", is_flag=True, help="Write all matrices as TYPE, without more bits for some.")
 @click.option("--leave-output-tensor", is_flag=True, help="Leave the output as it is.")
-@click.option("--output-tensor-type", type=TENSOR_TYPE, metavar="TYPE", help="The output as TYPE, such as q8_0.")
+@click.option(
+    "--output-tensor-type", type=TENSOR_TYPE, metavar="TYPE", help="Write the output matrix as TYPE, such as q8_0."
+)
 @click.option("--token-embedding-type", type=TENSOR_TYPE, metavar="TYPE", help="The embedding of tokens as TYPE.")
 @click.option(
     "--tensor-type", multiple=True, metavar="NAME=TYPE",

@@ -13,7 +13,7 @@ from .servers import stop as stop_server
 def command(name: str | None) -> None:
     """Stop a server of `rwkv-gpu ps`: the one with this port or model, or the only one.
 
-    Requests that are running may end, as after the first Ctrl-C in the server. The same command again ends them at
+    Running requests may finish, as after the first Ctrl-C in the server. The same command again ends them at
     once.
     """
     server, path = chosen(name)

@@ -29,12 +29,12 @@ class Fields:
 
 COMMON_IGNORED = MappingProxyType(
     {
-        "user": "it names a customer of a service",
-        "safety_identifier": "it names a customer of a service",
+        "user": "it identifies a customer of a hosted service",
+        "safety_identifier": "it identifies a customer of a hosted service",
         "metadata": "nothing is stored",
         "service_tier": "there is one tier",
-        "prompt_cache_key": "prompts that begin alike are found without it",
-        "prompt_cache_retention": "prompts that begin alike are found without it",
+        "prompt_cache_key": "common prefixes of prompts are found without it",
+        "prompt_cache_retention": "common prefixes of prompts are found without it",
         "verbosity": "models here have no such setting",
     }
 )
@@ -119,7 +119,7 @@ RERANK = Fields(
     ignored={
         **COMMON_IGNORED,
         "raw_scores": "scores are those of the model's classifier",
-        "truncate": "what is too long is refused",
+        "truncate": "an input that is too long is refused",
     },
 )
 
@@ -130,7 +130,7 @@ MESSAGES = Fields(
             "tools", "tool_choice", "thinking", "output_config", "output_format",
         }
     ),
-    ignored={**COMMON_IGNORED, "cache_control": "prompts that begin alike always share their beginning"},
+    ignored={**COMMON_IGNORED, "cache_control": "prompts always share their common prefixes"},
     refused={
         "mcp_servers": "the server calls no other servers; call tools yourself",
         "container": "there are no containers here; leave it out",
@@ -139,8 +139,8 @@ MESSAGES = Fields(
 
 _OLLAMA = frozenset({"model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"})
 _OLLAMA_IGNORED = {
-    "context": "prompts that begin alike are found without it",
-    "truncate": "what is too long is refused",
+    "context": "common prefixes of prompts are found without it",
+    "truncate": "an input that is too long is refused",
 }
 OLLAMA_CHAT = Fields(_OLLAMA | {"messages", "tools"}, {**COMMON_IGNORED, **_OLLAMA_IGNORED})
 OLLAMA_GENERATE = Fields(
@@ -159,7 +159,7 @@ OLLAMA_EMBED = Fields(
 _LLAMA_IGNORED = {
     "n_keep": "a prompt that is too long is refused",
     "samplers": "the order of samplers is fixed",
-    "return_tokens": "tokens are always there",
+    "return_tokens": "tokens are always returned",
     "timings_per_token": "timings come at the end",
     "t_max_predict_ms": "use timeout",
 }

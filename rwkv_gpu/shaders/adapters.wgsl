@@ -17,10 +17,10 @@ fn stage_adapters(_asked: AdapterColumns, _lane: u32) {}
 //# outputs: The table of a product's adapters
 struct AdapterOutput {
     first: u32,     // first row, counted over all matrices
-    adapted: u32,   // whether it has adapters
+    adapted: u32,   // nonzero if the product has adapters
     b: u32,         // start of B in its binding
     low: u32,
-    second: u32,    // that of rows 1, 3, 5 ..., where two matrices alternate
+    second: u32,    // the start of B for rows 1, 3, 5 ..., if two matrices alternate
 }
 
 fn output_of(i: u32) -> AdapterOutput {
@@ -33,7 +33,7 @@ fn output_of(i: u32) -> AdapterOutput {
     return own;
 }
 
-//# low/in_unit: low in units of x before its norm: products on matrix units read it in this form, and norm their sums.
+//# low/in_unit: low in units of x before its norm. Products on matrix units read it in this form, and norm their sums.
 const FINDS_COLUMNS = 0u;
 const ROOTED = false;
 

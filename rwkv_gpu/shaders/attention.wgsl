@@ -2,9 +2,9 @@
 
 //# block: The queries of a workgroup: neighbouring rows, or heads of rows, of one sequence.
 struct Block {
-    first: u32,     // of all queries
+    first: u32,     // the first query, counted over all queries
     count: u32,
-    position: u32,  // of the row of the first in its sequence
+    position: u32,  // the position of the first query's row in its sequence
     segment: u32,
 }
 
@@ -49,7 +49,7 @@ fn runs_of(_position: u32) -> u32 { return RUNS; }
 // needs reach: first_seen; run count: most_runs
 struct Cut {
     start: u32,
-    end: u32,   // behind the last position; not behind `start` where there is nothing
+    end: u32,   // the end of the positions; at least `start`
 }
 
 // Run `number` of the context of rows at positions `first` to `last`.
@@ -91,7 +91,7 @@ fn answer(i: u32, value: vec4f) { y[i] = value; }
 
 //# answer/rounded: The result is also written as float16.
 // needs lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
-@group(0) @binding(13) var<storage, read_write> rounded: array<vec2u>;   // as round_rows writes it, without exponents
+@group(0) @binding(13) var<storage, read_write> rounded: array<vec2u>;   // in the layout of round_rows, without exponents
 
 fn answer(i: u32, value: vec4f) {
     y[i] = value;
@@ -187,12 +187,12 @@ fn value_scale(start: u32) -> f32 { return inverseSqrt(squares_from(start) / f32
 
 //# soften: The running softmax of Q queries. Their scores with KEYS positions are in workgroup memory; lanes have 4 scores each.
 // needs kernel: put_top, put_total, top_at, total_at
-const LOWEST = -1e38;                       // the score of what is not seen
+const LOWEST = -1e38;                       // the score of a masked position
 
 var<workgroup> weights: array<vec4f, KEYS * Q4>;    // scores, then their exponentials
 var<workgroup> most: array<vec4f, Q4>;              // the largest score so far
-var<workgroup> sums: array<vec4f, Q4>;              // of the exponentials
-var<workgroup> fade: array<vec4f, Q4>;              // what a new maximum makes of the sums before it
+var<workgroup> sums: array<vec4f, Q4>;              // the sum of the exponentials
+var<workgroup> fade: array<vec4f, Q4>;              // the factor of earlier sums after a new maximum
 
 // Scores to exponentials, their sums and the new maxima.
 fn soften(count: u32, lane: u32) {

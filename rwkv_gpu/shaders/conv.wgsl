@@ -13,7 +13,7 @@ fn write_y(t: u32, c: u32, value: f32) { y[t * C + c] = value; }
 
 //# y/round: y is also written as float16. Four neighbouring lanes have four channels; the first two lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
-@group(0) @binding(7) var<storage, read_write> rounded: array<u32>;      // as round_rows writes it, without exponents
+@group(0) @binding(7) var<storage, read_write> rounded: array<u32>;      // in the layout of round_rows, without exponents
 
 const_assert C % 64u == 0u && WG % 4u == 0u;
 

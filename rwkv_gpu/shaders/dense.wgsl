@@ -88,7 +88,7 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows {
         return;
     }
-    let row = token_of(t) - FIRST;     // of another shard: wraps to a large number
+    let row = token_of(t) - FIRST;     // for a row of another shard, wraps around to a large number
     if row >= ROWS {
         return;
     }
@@ -344,7 +344,7 @@ fn run(group: u32, lane: u32) {
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
 
 const HALF = R / 2u;
-const APART = select(1u, HALF, NEOX == 1u);     // from the first of a pair to the second
+const APART = select(1u, HALF, NEOX == 1u);     // distance of the two numbers of a pair
 
 fn run(group: u32, lane: u32) {
     let i = group * WG + lane;

@@ -25,7 +25,7 @@ fn four_codes(entry: u32) -> u32 {
     return (pairs | (pairs << 4u)) & 0x0f0f0f0fu;
 }
 
-// Bytes that are not 0 with the signs that four bits tell.
+// Nonzero bytes with the signs that four bits give.
 fn with_signs(bytes: u32, signs: u32) -> u32 {
     let negative = ((signs & 15u) * 0x00204081u) & 0x01010101u;
     return (bytes ^ (negative * 255u)) + negative;

@@ -26,8 +26,8 @@ fn share_scale(of_all: f32, of_chosen: f32) -> f32 {
 // Choices n = t * USED + j of one expert.
 // needs choices: choice_at
 struct Tile {
-    expert: u32,    // of the shard
-    first: u32,     // place of the first
+    expert: u32,    // the expert's number in the shard
+    first: u32,     // the place of the first choice
     count: u32,     // 0 if there is no work
 }
 
@@ -175,7 +175,7 @@ fn keep(_n: u32, _m: u32, _value: f32, _there: bool) {}
 // y is also written as float16, where SIDE_BY_SIDE neighbouring choices, such as all heads of a row, form a row. Four
 // neighbouring lanes have four columns; the first two lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
-@group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // as round_rows writes it, without exponents
+@group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // in the layout of round_rows, without exponents
 
 const_assert M * SIDE_BY_SIDE % 64u == 0u && M % 4u == 0u && R / MATRICES % 4u == 0u && WG % 4u == 0u;
 
@@ -209,7 +209,7 @@ fn residual_at(i: u32) -> f32 { return fma(shared_rows[i], shared_gates[i / M], 
 // needs glu: glu
 const MATRICES = 1u;
 
-@group(0) @binding(7) var<storage, read> gate: array<f32>;      // as y
+@group(0) @binding(7) var<storage, read> gate: array<f32>;      // [T * USED, M], the results of the gate
 
 fn result(dot: f32, _second: f32, i: u32) -> f32 { return glu(gate[i], dot); }
 

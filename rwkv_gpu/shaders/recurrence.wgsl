@@ -14,8 +14,8 @@ fn gain_at(block: Block, i: u32) -> vec4f {
 
 //# recurrence: S = decay(S) + d kᵀ, y = output(S r)      one workgroup per segment and head
 //
-// RWKV-6 and gated delta nets: the inputs say what r, k and v are, `decay` how S fades, `step` what d is and which S is read,
-// `output` what becomes of y.
+// For RWKV-6 and gated delta nets. The inputs define r, k and v, `decay` the decay of S, `step` d and the S that is read, and
+// `output` the processing of y.
 // needs decay: prepare_decay; inputs: load_inputs
 fn prepare(block: Block, lane: u32) {
     prepare_decay(block, lane);
@@ -23,7 +23,7 @@ fn prepare(block: Block, lane: u32) {
 }
 
 //# sums
-// Two sums over the head for each token of a block: lanes store a part for each vec4, then one lane adds those of a token.
+// Two sums over the head for each token of a block: lanes store a part for each vec4, then one lane adds the parts of a token.
 var<workgroup> sums: array<f32, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS>;
 

@@ -54,7 +54,7 @@ fn is_cut(_draw: Draw) -> bool { return false; }
 fn best_kept(_row: u32, _draw: Draw, _keys: vec2u, _whole: Whole, _lane: u32) -> Best { return Best(); }
 
 //# order: Logits as integers with the same order.
-const LOWEST = -3.3e38;         // of what is possible
+const LOWEST = -3.3e38;         // the smallest possible logit
 const GUESS = 12.0;             // nats: tokens less likely than the best by more seldom stay
 
 fn order(x: f32) -> u32 {

@@ -14,7 +14,7 @@ const HALVES4 = LENGTH * N4;
 const POWERS4 = LENGTH * LENGTH / 4u;
 const FLOATS4 = POWERS4 + LENGTH / 2u;
 
-// The number of the first chunk of a segment. Chunks of a segment have numbers in a row, and no two have the same.
+// The number of the first chunk of a segment. Chunks of a segment have consecutive numbers, which no other segment uses.
 fn first_slot(segment: u32) -> u32 { return segments[segment].first / LENGTH + segment; }
 
 //# centre/mean: The mean of a group.

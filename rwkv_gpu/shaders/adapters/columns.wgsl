@@ -7,7 +7,7 @@
 // needs adapters/outputs: output_of; lib/matrix_units/halves: halves
 // needs linear/line_gemm: first_row_of_tile, lane_of_tile, place_in_w, place_in_x, tile_of
 @group(0) @binding(16) var<storage, read> b: array<vec4u>;      // eight float16 each: of each matrix [M, B_STRIDE]
-@group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, COLUMN_FOURS]
+@group(0) @binding(17) var<storage, read> low: array<vec4f>;    // [T, COLUMN_FOURS] of each matrix
 
 const FOURS_OF_HALF = COLUMNS_OF_TILE / (4u * ALTERNATE);
 const EIGHTS_OF_HALF = FOURS_OF_HALF / 2u;
@@ -51,7 +51,7 @@ fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
 
 fn stage_adapters(asked: AdapterColumns, lane: u32) {
     var columns = asked;
-    workgroupBarrier();                     // until what was staged before has been read
+    workgroupBarrier();                     // all lanes have read what was staged before
     for (var n = 0u; n < B_LOADS; n++) {
         let e = n * LANES_OF_TILE + lane_of_tile(lane);
         if B_EIGHTS % LANES_OF_TILE == 0u || e < B_EIGHTS {

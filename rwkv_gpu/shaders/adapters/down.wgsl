@@ -5,14 +5,14 @@
 // needs norm: gained; rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
-@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then maybe [T] columns
+@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // [T, R / 4] of each matrix, then optionally [T] ranges of columns
 
 const EIGHTS = (K + 7u) / 8u;
 const EVEN = K % 8u == 0u;
-const FOURS = (COLUMN_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
+const FOURS = (COLUMN_FOURS + SHARES - 1u) / SHARES;    // vec4s of columns per workgroup
 
 struct AdapterInput {
-    a: u32,     // where A starts, in eights
+    a: u32,     // the start of A, in groups of eight numbers
     x: u32,     // in floats
     low: u32,
 }

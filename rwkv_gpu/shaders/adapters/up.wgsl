@@ -2,9 +2,9 @@
 // needs adapters/outputs: output_of
 @group(0) @binding(4) var<storage, read> bias: array<f32>;      // [M]
 @group(0) @binding(16) var<storage, read> b: array<vec2u>;      // four float16 each: of each matrix [M, B_STRIDE]
-@group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, R / 4], then [T] the columns of a row
+@group(0) @binding(17) var<storage, read> low: array<vec4f>;    // [T, R / 4] of each matrix, then [T] ranges of nonzero columns
 
-const AHEAD = 4u;   // vec4s of columns that are loaded at once: an adapter of rank 16 has as many
+const AHEAD = 4u;   // vec4s of columns that are loaded at once: those of an adapter of rank 16
 
 fn bias_at(i: u32, t: u32) -> f32 {
     let own = output_of(i);

@@ -1,7 +1,7 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      one workgroup for ROWS rows t, SHARED heads h of one KV head, a run of the context
 //
-// KEYS positions at a time, all of one page: scores by a lane for each key, their softmax by lanes for each 4 queries,
-// then the sum over V by lanes for each vec4 of a head. The running maximum of a query rescales earlier sums.
+// A workgroup processes KEYS positions of one page at a time. One lane computes the scores of a key, some lanes the softmax of
+// 4 queries, and one lane the sum over V of a vec4 of a head. The running maximum of a query rescales earlier sums.
 // needs attention/partition: cut_of; attention/soften: soften; logit: logits_of; queries: block_of, prepare
 // needs reach: last_seen, sees; read: key8, value4; result: write; rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
@@ -11,11 +11,11 @@ const N4 = N / 4u;
 const N8 = N / 8u;
 const GROUPS = H / SHARED;                  // workgroups for all heads
 const SHARE = H / KV;                       // heads of a KV head
-const Q4 = (ROWS * SHARED + 3u) / 4u;       // queries in fours; what is left over stays zero
+const Q4 = (ROWS * SHARED + 3u) / 4u;       // groups of four queries; unused queries stay zero
 const Q = 4u * Q4;
-const COLUMNS = (N4 + WG - 1u) / WG;        // vec4s of a head for a lane
-const HEAD_LANES = min(N4, WG);                   // lanes that stand for a head
-const PARTS = WG / HEAD_LANES;                    // that share a column, each with every PARTS-th key
+const COLUMNS = (N4 + WG - 1u) / WG;        // vec4s of a head per lane
+const HEAD_LANES = min(N4, WG);                   // lanes of a head
+const PARTS = WG / HEAD_LANES;                    // lanes that share a column; each has every PARTS-th key
 const SPREAD = WG / Q4;                     // lanes that share 4 queries
 
 const_assert N % 8u == 0u;
@@ -25,7 +25,7 @@ const_assert GRAIN % PAGE == 0u;
 
 alias Scores = vec4f;
 
-var<workgroup> queries: array<vec4f, Q * N4>;       // at the end the sums of the parts
+var<workgroup> queries: array<vec4f, Q * N4>;       // queries; at the end the sums of the parts
 var<workgroup> tops: array<vec4f, WG>;
 var<workgroup> totals: array<vec4f, WG>;
 
@@ -71,7 +71,7 @@ fn run(group: u32, lane: u32) {
         }
         workgroupBarrier();
     }
-    rotate(lane);   // back
+    rotate(lane);   // back to the original basis
     for (var i = lane; i < block.count * SHARED * N4; i += WG) {
         let query = i / N4;
         let top = most[query / 4u][query % 4u];
@@ -81,7 +81,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// Queries as keys are stored, and sums of values back from it.
+// Rotates queries as keys are stored, and rotates sums of values back.
 fn rotate(lane: u32) {
     if !ROTATED {
         return;
@@ -109,7 +109,7 @@ fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
             s[i] = vec4f();
         }
         let key = row + j * KV * N8;
-        let last = select(N8, min(N8, count * N8), ROLLED == 1u);     // the same; compilers do not know, and do not unroll
+        let last = select(N8, min(N8, count * N8), ROLLED == 1u);     // always N8, but compilers do not know that, and so do not unroll the loop
         for (var c = 0u; c < last; c++) {
             let k = key8(key + c);
             for (var i = 0u; i < Q4; i++) {
@@ -124,8 +124,8 @@ fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
         }
         for (var i = 0u; i < Q4; i++) {
             let four = vec4u(0u, 1u, 2u, 3u) + 4u * i;
-            let query = block.position + four / SHARED;     // its position
-            let distances = vec4f(vec4i(query - vec4u(base + j)));   // negative for keys that follow
+            let query = block.position + four / SHARED;     // the position of the query
+            let distances = vec4f(vec4i(query - vec4u(base + j)));   // negative for later keys
             let logits = logits_of(s[i], vec4f(head + four % SHARED), distances);
             weights[j * Q4 + i] = select(vec4f(LOWEST), logits, sees(query, base + j, end));
         }

@@ -18,27 +18,27 @@
 const N4 = N / 4u;
 const N8 = N / 8u;
 const SHARES = H / SHARED;                      // workgroups for all heads
-const CHUNKS = N8 / LANES_PER_KEY;                       // 8 dims each, that a lane has of a head
+const CHUNKS = N8 / LANES_PER_KEY;                       // groups of 8 dims of a head per lane
 const RAWS = PREFETCH * CHUNKS;
 const GROUPS = WG / LANES_PER_KEY;
 const SIDES = min(PREFETCH, LANES_PER_KEY);
 const SIDE_LANES = LANES_PER_KEY / SIDES;
 const SIDE_KEYS = PREFETCH / SIDES;
-const BLOCK = GROUPS * PREFETCH;                // positions that a workgroup sees at a time
-const PAGED = PAGE % BLOCK == 0u;               // whether they lie in one page
-const AHEAD = CHUNKS == 1u && RAW_WORDS <= 4u;   // whether registers also hold the next block
-const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over stays zero
+const BLOCK = GROUPS * PREFETCH;                // positions that a workgroup processes at a time
+const PAGED = PAGE % BLOCK == 0u;               // true if a block lies in one page
+const AHEAD = CHUNKS == 1u && RAW_WORDS <= 4u;   // true if registers also hold the next block
+const PACKS = (SHARED + PACK - 1u) / PACK;      // packs of heads; unused heads stay zero
 const QUERIES = PACKS * PACK;
-const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
+const COLUMNS = 2u * CHUNKS;                    // vec4s of a head per lane
 const SUBGROUPS = WG / SUBGROUP;
-const TURNED = select(SHARED, SHARED + 1u, OWN_KEYS);   // heads that turn: the queries, and the key behind them
-const HEADS = select(SHARED, SHARED + 2u, OWN_KEYS);    // and the value
-const ITEMS = TURNED * N4;                      // vec4s of those that turn
+const TURNED = select(SHARED, SHARED + 1u, OWN_KEYS);   // heads that are rotated: the queries, then the key
+const HEADS = select(SHARED, SHARED + 2u, OWN_KEYS);    // these heads and the value
+const ITEMS = TURNED * N4;                      // vec4s of the rotated heads
 const ROUNDS = (HEADS * N4 + WG - 1u) / WG;
-const WHOLE_TABLE = MAX_PAGES <= WG;            // whether a lane for each has all pages of the row
+const WHOLE_TABLE = MAX_PAGES <= WG;            // true if the lanes can hold all pages of the row, one each
 const AT_ONCE = 16u;                            // runs that a lane reads concurrently when it combines them
-const LOWEST = -1e38;                           // the maximum of nothing
-const HIDDEN = -2e38;                           // the score of a hidden position: negligible even compared with that
+const LOWEST = -1e38;                           // the maximum before any score
+const HIDDEN = -2e38;                           // the score of a masked position: negligible even compared with LOWEST
 
 const_assert N8 % LANES_PER_KEY == 0u;
 const_assert SUBGROUP % LANES_PER_KEY == 0u;
@@ -46,29 +46,29 @@ const_assert WG % SUBGROUP == 0u;
 const_assert countOneBits(PREFETCH) == 1u && PREFETCH <= 8u;
 
 alias Scores = Each;
-alias Weights = array<Each, SIDE_KEYS * PACKS>;   // of the keys of a side
+alias Weights = array<Each, SIDE_KEYS * PACKS>;   // the weights of the keys of one side
 alias Sums = array<Pack, PACKS * COLUMNS>;
 
 var<workgroup> raw_heads: array<vec4f, ITEMS>;
-var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
-var<workgroup> whole_squares: array<vec2f, select(1u, WG, WHOLE)>;      // of all of q and of k, by lane
+var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums of squares of WIDTH vec4s
+var<workgroup> whole_squares: array<vec2f, select(1u, WG, WHOLE)>;      // by lane: partial sums of squares of all q and of all k
 var<workgroup> run_pages: array<u32, select(RUN_PAGES, MAX_PAGES, WHOLE_TABLE)>;
 var<workgroup> turned: array<vec4f, QUERIES * N4>;
-var<workgroup> own: array<Half, 2u * N4>;                               // the row's key and value, as pages have them
+var<workgroup> own: array<Half, 2u * N4>;                               // the row's key and value, as pages store them
 var<workgroup> sums: array<vec4f, SUBGROUPS * QUERIES * N4>;
 var<workgroup> tops: array<f32, SUBGROUPS * QUERIES>;
 var<workgroup> totals: array<f32, SUBGROUPS * QUERIES>;
 
-var<private> run_count: u32;    // of the row
+var<private> run_count: u32;    // the number of runs of the row
 
 // The task of a lane.
 struct Place {
     row: u32,
-    head: u32,      // of K and V
-    first: u32,     // position of the run
-    end: u32,       // behind the last that lies in the pages
+    head: u32,      // the head of K and V
+    first: u32,     // the first position of the run
+    end: u32,       // the end of the positions in pages
     group: u32,
-    column: u32,    // its first 8 dims; the next are LANES_PER_KEY further on
+    column: u32,    // the first 8 dims of the lane; the next are LANES_PER_KEY further on
     side: u32,
 }
 
@@ -151,7 +151,7 @@ fn run(group: u32, lane: u32) {
             top[p] = select(Each(LOWEST), logits, at.group == 0u);
             total[p] = Each(select(0.0, mine, at.side == 0u));
         }
-        if share * SHARED % (H / KV) == 0u {    // of the workgroups with this head of K and V the first
+        if share * SHARED % (H / KV) == 0u {    // only the first workgroup with this head of K and V
             for (var c = lane; c < N8; c += WG) {
                 write_own(places[t].y * KV + at.head, c);
             }
@@ -173,7 +173,7 @@ fn run(group: u32, lane: u32) {
             keys_next = keys_from(at, next);
             values_next = values_from(at, next);
         }
-        var parts: array<Each, PREFETCH * PACKS>;   // parts of the scores of a block
+        var parts: array<Each, PREFETCH * PACKS>;   // partial scores of a block
         for (var a = 0u; a < PREFETCH; a++) {
             for (var p = 0u; p < PACKS; p++) {
                 parts[a * PACKS + p] = Each(0.0);
@@ -195,7 +195,7 @@ fn run(group: u32, lane: u32) {
                 for (var r = 1u; r < SIDES; r++) {
                     score += subgroupShuffleXor(parts[(k * SIDES + r) * PACKS + p], r * SIDE_LANES);
                 }
-                let key = base + (k * SIDES + at.side) * GROUPS + at.group;     // its position
+                let key = base + (k * SIDES + at.side) * GROUPS + at.group;     // the position of the key
                 score = logits_of(over_lanes(score, 1u, SIDE_LANES), numbers_from(share * SHARED + p * PACK), Each(f32(position - key)));
                 weights[k * PACKS + p] = select(Each(HIDDEN), score, key >= at.first && key < at.end);
                 most = max(most, weights[k * PACKS + p]);
@@ -214,7 +214,7 @@ fn run(group: u32, lane: u32) {
                 total[p] += weights[k * PACKS + p];
             }
         }
-        // Not a loop, which drivers may leave one: then values are picked by selects, at twice the instructions.
+        // Not a loop: drivers may leave it a loop, and then select values with twice the instructions.
         #for i in 0..8: add_value({i}u, at, &values_raw, &weights, &acc);
         if !AHEAD && more {
             values_next = values_from(at, base + BLOCK);
@@ -241,7 +241,7 @@ fn run(group: u32, lane: u32) {
         }
     }
     workgroupBarrier();
-    if ROTATED {    // back
+    if ROTATED {    // back to the original basis
         for (var block = lane; block < SUBGROUPS * QUERIES * N / 32u; block += WG) {
             var x: array<vec4f, 8>;
             for (var n = 0u; n < 8u; n++) {
@@ -281,7 +281,7 @@ fn add_value(a: u32, at: Place, values_raw: ptr<function, array<Raw, RAWS>>, wei
     }
 }
 
-// A lane's part of the row's heads before rotation, with the factors that apply before it, and of its pages.
+// A lane's part of the row's heads before rotation, with their factors, and its part of the pages.
 struct Asked {
     heads: array<vec4f, ROUNDS>,
     weights: array<vec4f, ROUNDS>,
@@ -309,7 +309,7 @@ fn asked_of(row: u32, share: u32, kv_head: u32, lane: u32) -> Asked {
     return asked;
 }
 
-// The row's heads and its value, and the pages of the run, which are all needed first.
+// The row's heads and its value, and the pages of the run: all are needed first.
 fn stage(at: Place, asked: Asked, lane: u32) {
     for (var r = 0u; r < ROUNDS; r++) {
         let i = r * WG + lane;
@@ -342,7 +342,7 @@ fn stage(at: Place, asked: Asked, lane: u32) {
     }
 }
 
-// Queries and key normed and rotated; queries are scaled, and the key is rounded as its page rounds it.
+// Norms and rotates queries and key. Queries are scaled, and the key is rounded as in its page.
 fn turn_heads(position: u32, first_head: u32, key_head: u32, lane: u32) {
     for (var i = lane; i < ITEMS; i += WG) {
         let head = i / N4;
@@ -373,7 +373,7 @@ fn turn_heads(position: u32, first_head: u32, key_head: u32, lane: u32) {
 
 fn element_of(head: u32, d: u32) -> f32 { return raw_heads[head * N4 + d / 4u][d % 4u]; }
 
-// The part of a lane in the squares of `count` vec4s.
+// A lane's part of the sum of squares of `count` vec4s.
 fn squares_of(first: u32, count: u32, lane: u32) -> f32 {
     var sum = 0.0;
     for (var i = lane; i < count; i += WG) {
@@ -399,10 +399,10 @@ fn root(head: u32) -> f32 {
     return root_of(sum, HEAD);
 }
 
-// The vec4 of a head that is number c of the lane's.
+// The index in the head of the lane's vec4 number c.
 fn vec4_of(at: Place, c: u32) -> u32 { return 2u * (at.column + c / 2u * LANES_PER_KEY) + c % 2u; }
 
-// Which head of the cache the lane's number a of a block of positions is, that begins at `base`, at `first` of its page; beyond the end, the last.
+// The head of the cache for key number a of a lane, in the block of positions from `base` on, which is at `first` of its page. Beyond the end, that of the last key.
 fn head_of(at: Place, base: u32, first: u32, a: u32) -> u32 {
     let position = min(base + (a ^ at.side) * GROUPS + at.group, at.end - 1u);
     if PAGED {
@@ -444,7 +444,7 @@ fn values_from(at: Place, base: u32) -> array<Raw, RAWS> {
     return found;
 }
 
-// The sum over lanes whose numbers differ by less than `far`, as multiples of `near`.
+// The sum over the lanes whose numbers differ by a multiple of `near` below `far`.
 fn over_lanes(v: Each, near: u32, far: u32) -> Each {
     var sum = v;
     for (var d = near; d < far; d *= 2u) {
@@ -469,7 +469,7 @@ fn over_groups(v: Pack) -> Pack {
     return sum;
 }
 
-// The results of the subgroups for one vec4 of a head.
+// The sum over subgroups of one vec4 of a head.
 fn join(first: u32, number: u32, head: u32, column: u32) {
     var most = tops[head];
     for (var s = 1u; s < SUBGROUPS; s++) {

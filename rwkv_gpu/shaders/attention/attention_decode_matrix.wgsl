@@ -20,9 +20,9 @@ const DIMS_S = N / S;                       // fragments of a head
 const KEYS = KEY_TILES * S;
 const SHARES = H / SHARED;                  // workgroups for all heads
 const PARTS = SUBGROUP / QUERIES;           // lanes that share a query
-const FOURS = KEYS / 4u / PARTS;            // vec4s of a query's scores that such a lane has
-const LOADS = KEYS * N4 / SUBGROUP;         // of a lane
-const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup memory
+const FOURS = KEYS / 4u / PARTS;            // vec4s of a query's scores per lane
+const LOADS = KEYS * N4 / SUBGROUP;         // vec4s that a lane loads per block
+const STRIDE = N4 + 2u;                     // distance of two keys in workgroup memory, in vec4s
 const SCORES_STRIDE = KEYS / 4u + 1u;       // between queries there
 const WEIGHTS_STRIDE = KEYS / 4u + 2u;
 
@@ -74,7 +74,7 @@ fn run(group: u32, lane: u32) {
     kv_head = share * SHARED / (H / KV);
     line = lane;
     let query = line / PARTS;
-    let last = (here.y - 1u) / KEYS * KEYS;     // where the last block begins
+    let last = (here.y - 1u) / KEYS * KEYS;     // the start of the last block
     let first = start_of(here.x);
     var key_rows = keys_from(first);
     var value_rows = values_from(first);
@@ -107,7 +107,7 @@ fn run(group: u32, lane: u32) {
             value_rows = within(value_rows, base, here);
         }
         put_down(value_rows);
-        // Exponentials, by the lanes of a query.
+        // The lanes of a query compute its exponentials.
         var found: array<vec4f, FOURS>;
         var top = LOWEST;
         for (var n = 0u; n < FOURS; n++) {
@@ -178,7 +178,7 @@ fn take_query(query: u32, head: u32) -> f32 {
     return ldexp(LOG2E, exponent);
 }
 
-// The place among all heads of keys of position `base`.
+// The index of position `base` among the keys of all heads.
 fn start_of(base: u32) -> u32 { return (pages[row * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + kv_head; }
 
 fn keys_from(start: u32) -> Rows {
@@ -259,7 +259,7 @@ fn faded(sums: Sums) -> Sums {
     return coopLoadT<Sums>(&scores[0], SCORES_STRIDE);
 }
 
-// Fragment i of each head, from workgroup memory to y.
+// Copies fragment i of each head from workgroup memory to y.
 fn put_out(first: u32, number: u32, i: u32, lane: u32) {
     workgroupBarrier();
     for (var e = lane; e < SHARED * S / 4u; e += WG) {

@@ -1,8 +1,8 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      a workgroup for ROWS rows t, SHARED heads h of one KV head, on matrix units
 //
-// A subgroup has S queries, a query tile: S rows of a head. KEYS positions at a time: scores by fragments, exponentials by lanes,
-// then the sum over V by fragments. If there would be few workgroups, each covers one of RUNS runs of the context, and writes
-// its partial sum, followed by the maximum and the sum of exponentials.
+// A subgroup has a query tile: S rows of a head. For KEYS positions at a time, it computes scores by fragments, exponentials by
+// lanes, and the sum over V by fragments. If there would be few workgroups, each covers one of RUNS runs of the context, and
+// writes its partial sum, followed by the maximum and the sum of exponentials.
 // needs attention/blocks: block_of; attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of; reach: last_seen, sees
 // needs sink: sink_of
@@ -19,13 +19,13 @@ const N4 = N / 4u;
 const DIMS_S = (N + S - 1u) / S;            // fragments of a head; zeros fill the last one
 const M4 = DIMS_S * S / 4u;
 const KEYS = 4u * S;
-const TILES = WG / SUBGROUP;                // query tiles: of SHARED heads, each ROWS / S
+const TILES = WG / SUBGROUP;                // query tiles: ROWS / S for each of SHARED heads
 const GROUPS = H / SHARED;
 const SHARE = H / KV;
 const PARTS = SUBGROUP / S;                 // lanes that share a query
-const STRIDE = M4 + 2u;                     // vec4s between keys in workgroup memory
+const STRIDE = M4 + 2u;                     // distance of two keys in workgroup memory, in vec4s
 const P_STRIDE = KEYS / 4u + 2u;
-const LOADS = KEYS * M4 / WG;               // vec4s of a block that a lane copies
+const LOADS = KEYS * M4 / WG;               // vec4s that a lane copies per block
 
 const WIDTH = select(N, N + 4u, RUNS > 1u);     // floats of a head in y
 
@@ -37,16 +37,16 @@ const_assert KEYS * M4 % WG == 0u && TILES * S <= KEYS;
 
 alias Scores = f32;
 
-var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // queries at first, then keys and values in turn
-var<workgroup> scores: array<f32, TILES * KEYS * S>;                // of each tile [key, query]
-var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // of each tile [query, key / 4]
+var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // first the queries, then keys and values in turn
+var<workgroup> scores: array<f32, TILES * KEYS * S>;                // [tile, key, query]
+var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // [tile, query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
-// Padded to 16 bytes, as loads of fragments need the following tiles to begin at multiples of 16.
+// Padded to 16 bytes, because fragments that follow must start at multiples of 16.
 var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, and the end
 var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
 
 var<private> block: Block;
-var<private> number: u32;       // of the run
+var<private> number: u32;       // the number of the run
 var<private> tile: u32;
 var<private> tile_lane: u32;
 
@@ -54,7 +54,7 @@ fn run(group: u32, lane: u32) {
     block = block_of(group / RUNS / GROUPS);
     number = group % RUNS;
     let heads = group / RUNS % GROUPS;
-    let head = heads * SHARED / SHARE;      // of keys
+    let head = heads * SHARED / SHARE;      // the head of keys
     if lane == 0u {
         let last = last_seen(block.segment, block.position + max(block.count, 1u) - 1u);
         let cut = cut_of(block.position, last, number);
@@ -64,7 +64,7 @@ fn run(group: u32, lane: u32) {
     tile = lane / SUBGROUP;
     tile_lane = lane % SUBGROUP;
     let query = tile_lane % S;
-    let row = tile / SHARED * S + query;    // of the block
+    let row = tile / SHARED * S + query;    // the row in the block
     let own_head = heads * SHARED + tile % SHARED;
     if here.x >= here.y {
         leave(row, own_head, LOWEST, 0.0);
@@ -102,7 +102,7 @@ fn run(group: u32, lane: u32) {
             let none = base + e / M4 >= here.y || (M4 > N4 && e % M4 >= N4);
             kv_tile[e / M4 * STRIDE + e % M4] = select(value, vec4<f16>(), none);
         }
-        // Exponentials, by the lanes of a query.
+        // The lanes of a query compute its exponentials.
         var top = LOWEST;
         for (var j = tile_lane / S; j < KEYS; j += PARTS) {
             top = max(top, score_at(j, query, base, here.y, position, own_head, scale));
@@ -169,7 +169,7 @@ fn take_queries(row: u32, head: u32) -> f32 {
     return ldexp(LOG2E, exponent);
 }
 
-// The score of key j of a block, as a power of two; keys from `end` on have none.
+// The score of key j of a block as an exponent of two; masked for keys from `end` on.
 fn score_at(j: u32, query: u32, base: u32, end: u32, position: u32, head: u32, scale: f32) -> f32 {
     let score = scale * scores[(tile * KEYS + j) * S + query];
     let logit = logits_of(score, f32(head), f32(abs(i32(position - (base + j)))));
@@ -188,7 +188,7 @@ fn faded(sums: Sums) -> Sums {
     return coopLoad<Sums>(&scores[place], S);
 }
 
-// Fragment i of a head, from workgroup memory to y.
+// Copies fragment i of a head from workgroup memory to y.
 fn write(head: u32, i: u32) {
     workgroupBarrier();
     let place = tile * KEYS * S;
@@ -202,7 +202,7 @@ fn write(head: u32, i: u32) {
     workgroupBarrier();
 }
 
-// Where the answer to a query begins in y.
+// The start of a query's result in y.
 fn place_of(row: u32, head: u32) -> u32 { return (((block.first + row) * H + head) * RUNS + number) * WIDTH; }
 
 // The values that combine this run with others; none if there is only one run.

@@ -16,7 +16,7 @@ fn scale_for(largest: f32) -> f32 { return largest / -8.0; }
 // Inserts bits into a float, 2^23 + q to 2^11 + q. This is several times as fast if integer conversion is slow.
 fn quants_of(word: u32, _same: u32) -> Eight { return Eight(four_of(word), four_of(word >> 16u)); }
 
-// The same as bytes, with their offset, and 8 numbers in their order.
+// The quants as bytes with their offset, and 8 numbers in order.
 fn bytes_of(words: vec2u) -> vec2u { return vec2u(words.x, words.x >> 4u) & vec2u(0x0f0f0f0fu); }
 
 fn in_byte_order(low: vec4f, high: vec4f) -> Eight {
@@ -51,7 +51,7 @@ fn scale_for(largest: f32) -> f32 { return abs(largest) / 127.0; }
 // this is several times as fast.
 fn quants_of(low: u32, high: u32) -> Eight { return Eight(four_of(low), four_of(high)); }
 
-// The same as signed bytes, and 8 numbers in their order.
+// The quants as signed bytes, and 8 numbers in order.
 fn bytes_of(words: vec2u) -> vec2u { return words; }
 
 fn in_byte_order(low: vec4f, high: vec4f) -> Eight { return Eight(low, high); }
@@ -107,13 +107,13 @@ alias Raw = vec4u;
 alias Half = vec2u;     // 4 dims
 
 const RAW_WORDS = 4u;
-const LAST_AGAIN = false;   // whether decode reloads the last block of a run in place of a branch around the next one
+const LAST_AGAIN = false;   // true if decode reloads the last block of a run instead of skipping the load by a branch
 
 fn raw_key(head: u32, c: u32) -> Raw { return keys[head * (N / 8u) + c]; }
 
 fn raw_value(head: u32, c: u32) -> Raw { return values[head * (N / 8u) + c]; }
 
-// The row's own key and value, 8 dims.
+// 8 dims of the row's own key and value.
 fn write_own(head: u32, c: u32) {
     keys[head * (N / 8u) + c] = own8(2u * c);
     values[head * (N / 8u) + c] = own8(N / 4u + 2u * c);
@@ -152,7 +152,7 @@ fn raw_value(head: u32, c: u32) -> Raw {
     return Raw(values[i], values[i + 1u]);
 }
 
-// The row's own key and value, 8 dims.
+// 8 dims of the row's own key and value.
 fn write_own(head: u32, c: u32) {
     let i = head * (N / 4u) + 2u * c;
     let key = own8(2u * c);
@@ -201,7 +201,7 @@ alias CacheWord = vec4u;
 // needs attention/cache/blocks: quants_at
 alias CacheWord = u32;
 
-// The quants of 8 dims, number c of a head; the second word is the first again where there is one.
+// The quants of dims 8 c .. 8 c + 8 of a head. With one word, the second repeats the first.
 fn key_quants(head: u32, c: u32) -> vec2u {
     let at = quants_at(head, c);
     return vec2u(keys[at], keys[at + WORDS_8 - 1u]);
@@ -222,7 +222,7 @@ alias CacheWord = vec2u;
 
 const_assert HEAD_WORDS % 2u == 0u && WORDS_8 == 2u;
 
-// The quants of 8 dims, number c of a head.
+// The quants of dims 8 c .. 8 c + 8 of a head.
 fn key_quants(head: u32, c: u32) -> vec2u { return keys[quants_at(head, c) / 2u]; }
 
 fn value_quants(head: u32, c: u32) -> vec2u { return values[quants_at(head, c) / 2u]; }

@@ -14,9 +14,9 @@
 const N4 = N / 4u;
 const DIGITS = 256u;
 
-var<workgroup> counts: array<atomic<u32>, DIGITS>;  // scores with a digit
-var<workgroup> cut: vec2u;                          // digits of the smallest chosen score, and how many have them
-var<workgroup> before: array<vec2u, WG>;            // by lane, positions above that score, and at it
+var<workgroup> counts: array<atomic<u32>, DIGITS>;  // the number of scores with each digit
+var<workgroup> cut: vec2u;                          // the digits of the smallest chosen score, and how many positions have that score
+var<workgroup> before: array<vec2u, WG>;            // for each lane, the number of its positions above that score, and of those equal to it
 
 fn run(group: u32, lane: u32) {
     for (var t = group; t < step.rows; t += GROUPS) {
@@ -60,7 +60,7 @@ fn score(t: u32, length: u32, first: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// A number whose order is that of x; -0 is 0.
+// An integer that orders like x; -0 counts as 0.
 fn ordered(x: f32) -> u32 {
     let bits = select(bitcast<u32>(x), 0u, x == 0.0);
     return bits ^ select(0x80000000u, 0xffffffffu, bits >= 0x80000000u);
@@ -85,7 +85,7 @@ fn search(length: u32, first: u32, lane: u32) {
         }
         workgroupBarrier();
         if lane == 0u {
-            var n = 1u;     // of the highest digits
+            var n = 1u;     // counts digits from the highest down
             var left = cut.y;
             while n < DIGITS && atomicLoad(&counts[DIGITS - n]) < left {
                 left -= atomicLoad(&counts[DIGITS - n]);

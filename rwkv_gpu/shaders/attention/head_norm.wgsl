@@ -4,7 +4,7 @@
 const NORMED = false;
 const WHOLE = false;
 
-// Where the weights of a head begin; keys stand behind the H heads of queries.
+// The start of a head's weights; those of keys follow the H heads of queries.
 fn norm_start(_head: u32) -> u32 { return 0u; }
 
 fn weight_before(_d: u32) -> f32 { return 1.0; }
@@ -17,7 +17,7 @@ fn root_of(_squares: f32, _count: u32) -> f32 { return 1.0; }
 const NORMED = true;
 const WHOLE = false;
 
-// Where the weights of a head begin; keys stand behind the H heads of queries.
+// The start of a head's weights; those of keys follow the H heads of queries.
 fn norm_start(head: u32) -> u32 { return select(0u, N, head >= H); }
 
 fn weight_before(d: u32) -> f32 { return vectors[d]; }
@@ -31,7 +31,7 @@ fn root_of(squares: f32, count: u32) -> f32 { return inverseSqrt(squares / f32(c
 const NORMED = true;
 const WHOLE = false;
 
-// Where the weights of a head begin; keys stand behind the H heads of queries.
+// The start of a head's weights; those of keys follow the H heads of queries.
 fn norm_start(head: u32) -> u32 { return select(0u, N, head >= H); }
 
 fn weight_before(_d: u32) -> f32 { return 1.0; }
@@ -44,7 +44,7 @@ fn root_of(squares: f32, count: u32) -> f32 { return inverseSqrt(squares / f32(c
 const NORMED = true;
 const WHOLE = false;
 
-// Where the weights of a head begin; keys stand behind the H heads of queries.
+// The start of a head's weights; those of keys follow the H heads of queries.
 fn norm_start(_head: u32) -> u32 { return 0u; }
 
 fn weight_before(_d: u32) -> f32 { return 1.0; }
@@ -58,7 +58,7 @@ fn root_of(squares: f32, count: u32) -> f32 { return inverseSqrt(squares / f32(c
 const NORMED = false;
 const WHOLE = true;
 
-// Where the weights of a head begin; keys stand behind the H heads of queries.
+// The start of a head's weights; those of keys follow the H heads of queries.
 fn norm_start(head: u32) -> u32 { return head * N; }
 
 fn weight_before(d: u32) -> f32 { return vectors[d]; }

@@ -8,10 +8,10 @@
 @group(0) @binding(6) var<storage, read_write> values: array<CacheWord>; // [pages, PAGE, KV, N]
 
 const HALF = DIMS / 2u;
-const K_AT = H * N / 4u;    // vec4s of a row before k
-const V_AT = KV * N / 4u;   // and between k and v
+const K_AT = H * N / 4u;    // the first vec4 of k, after q
+const V_AT = KV * N / 4u;   // vec4s from k to v
 
-// 8 dims of a head of row t, rotated: of q, scaled, or behind its H heads of k.
+// 8 rotated dims of a head of row t: a scaled query, or a key, which follows the H heads of q.
 fn turned8(t: u32, head: u32, c: u32) -> Eight {
     let is_key = head >= H;
     let start = select((t * H + head) * (N / 4u), apart(K_AT) + (t * KV + head - H) * (N / 4u), is_key);
@@ -32,14 +32,14 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
     return Eight(vec4f(x[0], x[1], x[2], x[3]), vec4f(x[4], x[5], x[6], x[7]));
 }
 
-// A key and its value to their pages, 8 dims of a head of row t.
+// Writes 8 dims of a head's key and value of row t to their pages.
 fn write_kv(t: u32, head: u32, c: u32, key: Eight) {
     let i = (places[t].y * KV + head) * (N / 8u) + c;
     put_key(i, t, head, key);
     put_value(i, t, head, own_value8(t, head, c));
 }
 
-// 8 dims of a head of the value of row t.
+// 8 dims of a head of row t's value.
 fn own_value8(t: u32, head: u32, c: u32) -> Eight {
     let start = value_at(t, head);
     let scale = value_scale(start);

@@ -72,7 +72,7 @@ fn latent8(i: u32) -> Eight { return Eight(bitcast<vec4f>(keys[2u * i]), bitcast
 
 fn latent4(i: u32) -> vec4f { return bitcast<vec4f>(keys[i]); }
 
-//# rotate: Dims of a head, rotated by the position.
+//# rotate: Rotates dims of a head by the position.
 // needs rope: is_second, pair_of, partner_of
 @group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
 
@@ -102,7 +102,7 @@ struct Part {
 
 fn part_of(group: u32, _lane: u32) -> Part { return Part(nth_block(group, H, Q), 0u); }
 
-//# single_rows: Queries where each sequence has one row: a block is Q of its heads, by a run of the context.
+//# single_rows: Queries in steps with one row per sequence: a block is Q heads of one sequence and one run of its context.
 // needs attention/block: Block; runs of rows: run_at
 @group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
 
@@ -124,7 +124,7 @@ fn part_of(group: u32, lane: u32) -> Part {
     return Part(found, place.y);
 }
 
-//# write_f16: 8 dims of a latent to its page, as halves: two to a word.
+//# write_f16: Writes 8 dims of a latent to its page as halves, two to a word.
 fn put8(i: u32, x: Eight) {
     keys[i] = vec4u(
         pack2x16float(x.low.xy), pack2x16float(x.low.zw),
@@ -132,7 +132,7 @@ fn put8(i: u32, x: Eight) {
     );
 }
 
-//# write_f32: 8 dims of a latent to its page, as float32.
+//# write_f32: Writes 8 dims of a latent to its page as float32.
 fn put8(i: u32, x: Eight) {
     keys[2u * i] = bitcast<vec4u>(x.low);
     keys[2u * i + 1u] = bitcast<vec4u>(x.high);

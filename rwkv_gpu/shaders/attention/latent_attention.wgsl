@@ -1,9 +1,9 @@
 // y[q] = sum_j softmax_j(scale · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context
 //
-// All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h].
-// KEYS positions at a time, all of one page. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
-// has 4 queries by 4 keys, over every PARTS-th vec4. Then come their softmax, by lanes for each 4 queries, and the sum over
-// latents, by lanes for each vec4 of 4 queries. The running maximum of a query rescales earlier sums.
+// All heads read the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. A workgroup
+// processes KEYS positions of one page at a time. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
+// has 4 queries by 4 keys, over every PARTS-th vec4. Then some lanes compute the softmax of 4 queries, and one lane the sum over
+// latents of a vec4 of 4 queries. The running maximum of a query rescales earlier sums.
 // needs attention/eight: Eight; attention/partition: cut_of; attention/soften: soften; latent read: latent4, latent8
 // needs queries: part_of; query scale: query_scale; result: write; keys: first_key, key_row
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
@@ -17,13 +17,13 @@ const WIDTH4 = WIDTH / 4u;
 const WIDTH8 = WIDTH / 8u;
 const Q4 = Q / 4u;
 const CHUNKS = (WIDTH4 + CHUNK - 1u) / CHUNK;
-const STRIDE = KEYS + 1u;                   // of a column of keys: neighbours are in different banks
+const STRIDE = KEYS + 1u;                   // distance of two columns of keys in vec4s; neighbours are in different banks
 const ACROSS = KEYS / 4u;                   // lanes for all keys
 const TILES = Q4 * ACROSS;
 const PARTS = WG / TILES;                   // lanes that share a tile
 const SPREAD = 16u;                         // lanes that share the softmax of 4 queries
 const UNITS = Q4 * N4;                      // a vec4 of 4 queries each
-const MINE = (UNITS + WG - 1u) / WG;        // of a lane
+const MINE = (UNITS + WG - 1u) / WG;        // units per lane
 
 const_assert Q % 4u == 0u;
 const_assert TILES <= WG;
@@ -32,8 +32,8 @@ const_assert PAGE % KEYS == 0u;
 const_assert GRAIN % KEYS == 0u;
 const_assert CHUNK % 2u == 0u && SPREAD * Q4 <= CHUNK * Q;
 
-var<workgroup> k_tile: array<vec4f, CHUNK * STRIDE>;    // by column; also the maxima that lanes find
-var<workgroup> q_tile: array<vec4f, CHUNK * Q>;         // by column; also the sums that lanes find
+var<workgroup> k_tile: array<vec4f, CHUNK * STRIDE>;    // keys by column; later the maxima of the lanes
+var<workgroup> q_tile: array<vec4f, CHUNK * Q>;         // queries by column; later the sums of the lanes
 
 fn run(group: u32, lane: u32) {
     let own = part_of(group, lane);
@@ -80,12 +80,12 @@ fn run(group: u32, lane: u32) {
 // The position of the row of a query.
 fn position_of(block: Block, query: u32) -> u32 { return block.position + (block.first % H + query) / H; }
 
-// Scores of the KEYS positions from `base` on; `row` is where the keys begin.
+// Computes the scores of the KEYS positions from `base` on; `row` is the start of the keys.
 fn score(block: Block, base: u32, row: u32, lane: u32) {
     let key = lane % ACROSS;
     let four = lane / ACROSS % Q4;
     let part = lane / TILES;
-    var s: array<vec4f, 4>;     // of keys key, key + ACROSS ...
+    var s: array<vec4f, 4>;     // scores of the keys key, key + ACROSS ...
     for (var j = 0u; j < 4u; j++) {
         s[j] = vec4f();
     }
@@ -117,7 +117,7 @@ fn score(block: Block, base: u32, row: u32, lane: u32) {
     }
 }
 
-// Chunk c of the width of queries and keys to workgroup memory, zeros beyond the end.
+// Copies chunk c of the width of queries and keys to workgroup memory; zeros beyond the end.
 fn stage(block: Block, row: u32, c: u32, lane: u32) {
     for (var i = lane; i < KEYS * (CHUNK / 2u); i += WG) {
         let key = i / (CHUNK / 2u);

@@ -1,10 +1,10 @@
 // y[q] = sum_j softmax_j(scale · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context, on matrix units
 //
-// All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
-// at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
-// queries, the two halves of the keys, and the width, of which lanes add up what parts have found. For the sum over latents,
-// subgroups share out the columns. The next block is loaded meanwhile. Its loads must not move: `keys` is not written, but it is
-// declared as writable, so that a compiler does not move loads from it past a barrier, to their uses.
+// All heads read the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
+// at a time are in workgroup memory, as keys and as values. For scores, subgroups divide the query tiles of S queries, the two
+// halves of the keys, and the parts of the width, whose sums lanes add up. For the sum over latents, subgroups divide the
+// columns. Meanwhile the next block is loaded. Compilers must not move these loads past a barrier, to their uses. So `keys` is
+// declared as writable, although it is not written.
 // needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves; queries: part_of; query scale: query_scale; result: write
 enable wgpu_cooperative_matrix;
@@ -21,21 +21,21 @@ const WIDTH8 = WIDTH / 8u;
 const KEYS = 2u * S;
 const KEYS4 = KEYS / 4u;
 const SUBGROUPS = WG / SUBGROUP;
-const QUERY_TILES = Q / S;                  // one or two
+const QUERY_TILES = Q / S;                  // one or two query tiles
 const WIDTH_PARTS = SUBGROUPS / QUERY_TILES / 2u;
-const WIDTH_S = WIDTH / S / WIDTH_PARTS;    // fragments of a query that a subgroup has
-const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a latent that it sums up
-const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between latents in workgroup memory
+const WIDTH_S = WIDTH / S / WIDTH_PARTS;    // fragments of a query per subgroup
+const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a latent that a subgroup sums up
+const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // distance of two latents in workgroup memory, in vec4s
 const PER_LATENT = WG / KEYS;               // neighbouring lanes that copy a latent, so that whole lines of memory are read
-const LOADS = (WIDTH8 + PER_LATENT - 1u) / PER_LATENT;      // eights of a block that a lane copies
-const BATCH = 9u;                           // the number of these in flight at the same time
-const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether the loads of the next block overlap
-// Whether they are asked for before this block is put down: where a context is cut into runs, it comes from memory, not from
+const LOADS = (WIDTH8 + PER_LATENT - 1u) / PER_LATENT;      // groups of 8 dims that a lane copies per block
+const BATCH = 9u;                           // loads in flight at the same time
+const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // true if the loads of the next block overlap with computing
+// True if these loads start before the current block is stored: a context that is split into runs comes from memory, not from
 // a cache.
 const EARLY = RUNS > 1u;
-const PER_QUERY = WG / Q;                   // lanes
-const WHOLE_TABLE = MAX_PAGES <= WG;        // whether a lane for each has all pages of a sequence
-const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
+const PER_QUERY = WG / Q;                   // lanes per query
+const WHOLE_TABLE = MAX_PAGES <= WG;        // true if the lanes can hold all pages of a sequence, one each
+const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores per lane
 
 const_assert QUERY_TILES == 1u || QUERY_TILES == 2u;
 const_assert S % 8u == 0u && N % S == 0u && WIDTH % (S * WIDTH_PARTS) == 0u;
@@ -53,12 +53,12 @@ struct Latents {
     a0: vec4u, a1: vec4u, a2: vec4u, a3: vec4u, a4: vec4u, a5: vec4u, a6: vec4u, a7: vec4u, a8: vec4u,
 }
 
-var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then latents; exponentials behind their first N
-var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
+var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // first the queries, then latents; exponentials follow the first N dims
+var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // [subgroup, query, key] or [subgroup, query, column]
 var<workgroup> fades: array<f32, Q>;
-var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
-// Padded to multiples of 16 bytes, as loads of fragments need the following tiles to begin at such.
-var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, the end, and the queries
+var<workgroup> tops: array<vec2f, Q>;       // the reference as an exponent of e, and the sum of exponentials
+// Padded to 16 bytes, because fragments that follow must start at multiples of 16.
+var<workgroup> extent: vec4u;               // the first position (a multiple of KEYS), the end, and the number of queries
 var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
 var<workgroup> page_table: array<u32, (select(1u, MAX_PAGES, WHOLE_TABLE) + 3u) / 4u * 4u>;
 
@@ -87,7 +87,7 @@ fn run(group: u32, lane: u32) {
     subgroup_lane = lane % SUBGROUP;
     let query = lane / PER_QUERY;
     let position = position_of(query);
-    let last = (here.y - 1u) / KEYS * KEYS;                     // where the last block begins
+    let last = (here.y - 1u) / KEYS * KEYS;                     // the start of the last block
     var next = latents_from(start_of(here.x), rows_from(here.x, here.y), 0u, lane);
     var following = start_of(min(here.x + KEYS, last));
     let scale = take_query(query, lane % PER_QUERY);
@@ -104,7 +104,7 @@ fn run(group: u32, lane: u32) {
     var softmax = nothing_seen();
     var base = here.x;
     loop {
-        // Blocks until a reference is replaced. What is done then is apart: else sums would move from registers to others.
+        // Processes blocks until a reference is replaced. Rescaling is outside this loop: inside, it would make compilers move sums between registers.
         loop {
             workgroupBarrier();
             if AHEAD && EARLY {
@@ -123,7 +123,7 @@ fn run(group: u32, lane: u32) {
                 next = latents_from(following, rows_from(base + KEYS, here.y), 0u, lane);
             }
             following = start_of(min(base + 2u * KEYS, last));
-            var s0 = Sums();    // by every other fragment of the width
+            var s0 = Sums();    // the sum over even fragments of the width
             var s1 = Sums();
             let key = half + first;
             s0 = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key + 0u * S / 4u], STRIDE), s0);
@@ -227,7 +227,7 @@ fn run(group: u32, lane: u32) {
     if QUERY_TILES > 1u && COLUMNS_S > 3u { coopStoreT(y7, &sums_tile[place], S); put(number, 1u, 3u, lane); }
 }
 
-// Exponentials times the columns of latents that a subgroup has.
+// Adds exponentials times the subgroup's columns of latents.
 fn add_latents(
     y0: ptr<function, Sums>, y1: ptr<function, Sums>, y2: ptr<function, Sums>, y3: ptr<function, Sums>,
     y4: ptr<function, Sums>, y5: ptr<function, Sums>, y6: ptr<function, Sums>, y7: ptr<function, Sums>,
@@ -258,7 +258,7 @@ fn add_latents(
     }
 }
 
-// Where a query's part of a run begins.
+// The start of a query's part of a run.
 fn run_place(query: u32, number: u32) -> u32 { return ((block.first + query) * RUNS + number) * (N4 + 1u); }
 
 // The position of the row of a query.
@@ -288,7 +288,7 @@ fn take_query(query: u32, part: u32) -> f32 {
     return ldexp(query_scale(position_of(query)) * LOG2E, exponent);
 }
 
-// Six vec4s of a query that are loaded at once.
+// Six vec4s of a query, loaded at once.
 fn six_from(number: u32, c: u32) -> Six {
     return Six(
         query4(number, c), query4(number, c + PER_QUERY), query4(number, c + 2u * PER_QUERY),
@@ -327,7 +327,7 @@ fn page_of(lane: u32) -> u32 {
     return page;
 }
 
-// Where the latents of positions from `base` on begin.
+// The start of the latents of positions from `base` on.
 fn start_of(base: u32) -> u32 {
     var page: u32;
     if WHOLE_TABLE {
@@ -338,12 +338,12 @@ fn start_of(base: u32) -> u32 {
     return (page * PAGE + base % PAGE) * WIDTH8;
 }
 
-// The number of latents from `base` to the end, but at least one.
+// The number of latents from `base` to the end, at least one.
 fn rows_from(base: u32, end: u32) -> u32 { return select(1u, end - base, base < end); }
 
-// What a lane copies of the KEYS latents from there on, of which `rows` are seen: what lies beyond may be no number, and so is
-// the last of these. Each eight has a name: in a loop, each load would wait for the last. Nothing is done with them yet, as
-// that would wait for them, too.
+// Loads a lane's part of the KEYS latents from `start` on. Only `rows` of them are visible; later ones may be NaN, so the last
+// visible one replaces them. Each group of eight has a name: in a loop, each load would wait for the previous one. They are not
+// used yet, because a use would wait for the load, too.
 fn latents_from(start: u32, rows: u32, batch: u32, lane: u32) -> Latents {
     let row = start + min(lane / PER_LATENT, rows - 1u) * WIDTH8;
     return Latents(
@@ -383,7 +383,7 @@ fn put8(n: u32, x: vec4u, lane: u32) {
     }
 }
 
-// Four scores of a query: the sum over parts of the width.
+// Four scores of a query, summed over the parts of the width.
 fn scores_at(query: u32, four: u32) -> vec4f {
     var sum = scores_of(0u, query, four);
     if WIDTH_PARTS > 1u { sum += scores_of(1u, query, four); }
@@ -397,7 +397,7 @@ fn scores_of(part: u32, query: u32, four: u32) -> vec4f {
     return vec4f(sums_tile[at], sums_tile[at + 1u], sums_tile[at + 2u], sums_tile[at + 3u]);
 }
 
-// Scores of keys from position `first` on, as far as a row sees them.
+// Scores of keys from position `first` on; masked for keys that the row must not read.
 fn seen(scores: vec4f, position: u32, first: u32) -> vec4f {
     return select(vec4f(LOWEST), scores, vec4u(first) + vec4u(0u, 1u, 2u, 3u) <= vec4u(position));
 }
@@ -405,7 +405,7 @@ fn seen(scores: vec4f, position: u32, first: u32) -> vec4f {
 // The start of column fragment i of a subgroup; beyond its last, a fragment of another subgroup.
 fn column_of(i: u32) -> u32 { return min(subgroup * COLUMNS_S + i, N / S - 1u) * S / 4u; }
 
-// Sums of a query tile relative to new references.
+// Rescales the sums of a query tile to new references.
 fn faded(sums: Sums, tile: u32) -> Sums {
     let place = subgroup * S * S;
     coopStoreT(sums, &sums_tile[place], S);
@@ -417,7 +417,7 @@ fn faded(sums: Sums, tile: u32) -> Sums {
     return coopLoadT<Sums>(&sums_tile[place], S);
 }
 
-// Column fragment i of each subgroup, from workgroup memory to y.
+// Copies column fragment i of each subgroup from workgroup memory to y.
 fn put(number: u32, tile: u32, i: u32, lane: u32) {
     workgroupBarrier();
     for (var e = lane; e < SUBGROUPS * S * S / 4u; e += WG) {

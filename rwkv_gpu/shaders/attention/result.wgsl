@@ -20,7 +20,7 @@ fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
     }
 }
 
-// After all that a workgroup writes of heads from `first` on.
+// Called after a workgroup has written all its results for heads from `first` on.
 fn finish(first: u32, lane: u32) {
     if run_count == 1u {
         return;
@@ -38,7 +38,7 @@ fn finish(first: u32, lane: u32) {
     }
 }
 
-// One vec4 of a head, of all its runs.
+// One vec4 of a head, summed over all its runs.
 fn over_runs(first: u32, head: u32, column: u32) -> vec4f {
     var most = LOWEST;
     for (var r = 0u; r < run_count; r++) {

@@ -10,7 +10,7 @@ struct RunSums {
 }
 
 var<workgroup> found: array<vec4f, WG>;
-var<workgroup> tops: array<vec2f, WG>;      // and the sum of the exponentials
+var<workgroup> tops: array<vec2f, WG>;      // by lane: the maximum and the sum of the exponentials
 
 // Adds up a lane's share of the runs in workgroup memory; x is [T, H, RUNS, N4 + 1], and a run ends with its maximum and sum.
 fn sum_runs(lane: u32, head: u32, column: u32, part: u32, runs: u32) {
@@ -35,7 +35,7 @@ fn sum_runs(lane: u32, head: u32, column: u32, part: u32, runs: u32) {
         for (var a = 0u; a < RUNS_AT_ONCE; a++) {
             let weight = select(0.0, exp(scale[a].x - most), first + a * RUN_LANES < runs);
             sum += weight * scale[a].y;
-            total += select(vec4f(), weight * value[a], scale[a].y > 0.0);   // what saw nothing has no value
+            total += select(vec4f(), weight * value[a], scale[a].y > 0.0);   // a run without visible positions has no value
         }
         top = most;
     }

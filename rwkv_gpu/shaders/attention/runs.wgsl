@@ -35,7 +35,7 @@ fn run_at(index: u32, lane: u32) -> vec2u {
 }
 
 //# shared_out
-// The number of runs of the context of a row that sees `length` positions: EVEN, unless rows have very different lengths. Then a
+// The number of runs of the context of a row that reads `length` positions: EVEN, unless rows have very different lengths. Then a
 // long row, which others would wait for, has more, up to RUNS: its share by positions of EXTRA runs.
 const_assert EVEN > 0u && EVEN < RUNS && EXTRA > 0u;
 
@@ -44,8 +44,8 @@ fn most_runs(length: u32) -> u32 {
     return select(EVEN, clamp((length + size - 1u) / size, EVEN, RUNS), is_unlike());
 }
 
-// Positions that a run of a long row has.
+// The number of positions in a run of a long row.
 fn shared_size() -> u32 { return max(GRAIN, (step.positions + EXTRA - 1u) / EXTRA); }
 
-// Whether a row has more than EVEN runs.
+// True if a row has more than EVEN runs.
 fn is_unlike() -> bool { return step.longest > EVEN * shared_size(); }

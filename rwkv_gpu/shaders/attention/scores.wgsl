@@ -6,7 +6,7 @@ alias Query = array<Pack, 2>;    // the lower 4 of 8 dims and the upper; DirectX
 
 fn query_of(low: Pack, high: Pack) -> Query { return Query(low, high); }
 
-// The part of 8 dims of a key, which are number c of a head.
+// The part of the score from dims 8 c .. 8 c + 8 of a key.
 fn score_of(raw: Raw, q: Query, c: u32) -> Each {
     let key = eight_of(raw);
     return (key.low * q[0] + key.high * q[1]) * scale_of(raw, c);
@@ -19,7 +19,7 @@ fn score_of(raw: Raw, q: Query, c: u32) -> Each {
 struct Query {
     unit: Each,
     bytes: array<vec2u, PACK>,  // 8 dims of each head
-    start: array<i32, PACK>,    // what makes up for quants that are stored with an offset
+    start: array<i32, PACK>,    // the correction for quants that are stored with an offset
 }
 
 const LARGEST = 127.0;
@@ -42,13 +42,13 @@ fn query_of(low: Pack, high: Pack) -> Query {
 // x rounded, plus 0x4b400000: a float of 1.5 · 2^23 has no bits for fractions. Below 24 bits it is an integer plus 2^22.
 fn integers(x: vec4f) -> vec4u { return bitcast<vec4u>(x + 12582912.0); }
 
-// The last byte of each.
+// The last byte of each word.
 fn bytes(x: vec4u) -> u32 {
     let b = x & vec4u(255u);
     return b.x | (b.y << 8u) | (b.z << 16u) | (b.w << 24u);
 }
 
-// The part of 8 dims of a key, which are number c of a head.
+// The part of the score from dims 8 c .. 8 c + 8 of a key.
 fn score_of(raw: Raw, q: Query, c: u32) -> Each {
     let key = bytes_of(raw.words);
     let scale = scale_of(raw, c);

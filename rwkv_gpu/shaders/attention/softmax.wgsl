@@ -2,13 +2,13 @@
 // reference score, which is replaced only if a score exceeds it by GROWTH, the range of float16. Only then are earlier sums
 // rescaled.
 const LOWEST = -1e38;                       // score of a masked position
-const GROWTH = 8.0;                         // as a power of two
+const GROWTH = 8.0;                         // the limit of an exponent, as a power of two
 const LOG2E = 1.4426950408889634;
 
-// The softmax of a query; the lanes that share the query have a part of the sum each.
+// The softmax of a query. Each lane of the query has a part of the sum.
 struct Softmax {
     reference: f32,
-    sum: f32,           // of exponentials, as far as this lane has them
+    sum: f32,           // the sum of this lane's exponentials
     fade: f32,          // factor of earlier sums; less than 1 if the reference was replaced
 }
 

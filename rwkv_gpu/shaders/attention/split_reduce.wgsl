@@ -6,7 +6,7 @@
 
 const N4 = N / 4u;
 const SLICES = N4 / COLUMNS;                // workgroups that share a head
-const LANES = HEADS * RUN_LANES * COLUMNS;      // that have work
+const LANES = HEADS * RUN_LANES * COLUMNS;      // lanes that have work
 const RUNS_AT_ONCE = 4u;
 
 const_assert N4 % COLUMNS == 0u;

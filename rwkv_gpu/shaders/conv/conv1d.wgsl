@@ -11,7 +11,7 @@
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, C]
 
 const_assert TAPS >= 2u;
-const PAST = TAPS - 1u;             // rows before one that it looks at
+const PAST = TAPS - 1u;             // previous rows that a row reads
 
 fn run(group: u32, lane: u32) {
     let t = group / ACROSS;
@@ -44,7 +44,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// The rows that see the state, and the new state.
+// Computes the rows that read the state, and the new state.
 fn first_rows(segment: Segment, c: u32) {
     var past: array<f32, PAST>;
     for (var i = 0u; i < PAST; i++) {

@@ -2,7 +2,7 @@
 //
 // Several workgroups may read the same channels of that state, and one of them replaces it: a step writes another state than
 // the one that it reads.
-// Whoever calls it binds that state as `past`.
+// The caller binds that state as `past`.
 // needs xbc or qkv: tap_at
 
 // `here` is the row before the convolution, `own` is true if this workgroup replaces the state that it reads.
@@ -26,7 +26,7 @@ fn convolved(segment: Segment, c: u32, here: vec4f, bias: vec4f, own: bool) -> v
     return sum / (1.0 + exp(-sum));
 }
 
-// A tap of four channels.
+// The weights of one tap for four channels.
 fn taps_of(c: u32, i: u32) -> vec4f {
     let at = 4u * c * (PAST + 1u) + i;
     return vec4f(tap_at(at), tap_at(at + PAST + 1u), tap_at(at + 2u * (PAST + 1u)), tap_at(at + 3u * (PAST + 1u)));

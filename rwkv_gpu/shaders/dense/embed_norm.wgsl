@@ -8,7 +8,7 @@ const plane = vec4u(PLANE0, PLANE1, PLANE2, PLANE3);
 
 const_assert FIRST == 0u;
 
-var<private> first_run: u32;    // of the row of W
+var<private> first_run: u32;    // the first run of the row of W
 
 fn run(group: u32, lane: u32) {
     let t = group;

@@ -23,7 +23,7 @@ fn look_at(value: f32, d: u32) {
     squares += value * value;
 }
 
-// Behind the last of a row.
+// Called after the last element of a row.
 fn round_row(t: u32, lane: u32) {
     storageBarrier();
     let norm = inverseSqrt(reduce_add(squares, lane) / f32(D) + NEXT_EPS);

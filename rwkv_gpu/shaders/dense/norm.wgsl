@@ -3,8 +3,8 @@
 //# row: y[t, :] = (v - mean) / sqrt(var + EPS) * weight + bias, v as `four_at` gives it      a row by one workgroup
 // needs kernel: four_at; lanes: reduce_add; norm gain: gain_at; norm rows: put; norm shift: shift_at
 const D4 = (D + 3u) / 4u;
-const MINE = (D4 + WG - 1u) / WG;       // fours of a row for a lane
-const PRELOADED = MINE == 1u;               // whether the factors of a row are loaded during the norm
+const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row per lane
+const PRELOADED = MINE == 1u;               // true if the factors of a row are loaded during the norm
 
 fn norm_row(t: u32, lane: u32) {
     var kept: array<vec4f, MINE>;

@@ -5,9 +5,9 @@
 const RUN = 16u;
 
 struct Raw {
-    low: u32,       // of two runs
-    high: u32,      // of four
-    scales: vec2u,  // of all 16
+    low: u32,       // the low bits of two runs
+    high: u32,      // the high bits of four runs
+    scales: vec2u,  // the scales of all 16 runs
 }
 
 fn run_raw(i: u32) -> Raw {

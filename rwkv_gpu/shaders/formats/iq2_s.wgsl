@@ -5,9 +5,9 @@
 const RUN = 16u;
 
 struct Raw {
-    x: u32,         // of two runs
+    x: u32,         // the low bits of two runs
     signs: u32,
-    high: u32,      // of eight runs
+    high: u32,      // the high bits of eight runs
     scales: u32,
     z: u32,
 }

@@ -6,9 +6,9 @@ const RUN = 32u;
 
 struct Raw {
     x: vec2u,
-    high: u32,      // of four runs
+    high: u32,      // the high bits of four runs
     signs: u32,
-    scales: u32,    // of all eight
+    scales: u32,    // the scales of all eight runs
     z: u32,
 }
 

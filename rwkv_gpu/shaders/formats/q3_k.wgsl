@@ -6,7 +6,7 @@ const RUN = 16u;
 struct Raw {
     x: u32,
     y: u32,
-    low: u32,       // of z
+    low: u32,       // the low bits of s
     high: u32,
     w: u32,
 }

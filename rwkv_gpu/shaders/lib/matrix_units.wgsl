@@ -14,7 +14,7 @@ fn halves(words: vec2u) -> vec4<f16> {
 // ones are clamped. Neither has a visible effect, as a model sums many such numbers.
 const LARGEST_HALF = 65504.0;
 
-// The word of this lane's number and that of the lane two further. Four neighbouring lanes hold a vec4; the first two write it.
+// This lane's number and that of the lane two further, as a word. Four neighbouring lanes hold a vec4; the first two write it.
 fn word_of_two(value: f32) -> u32 {
     let own = in_units(vec4f(value)).x;
     return pack2x16float(vec2f(own, subgroupShuffleXor(own, 2u)));
@@ -141,7 +141,7 @@ fn sums_at(n: u32) -> vec2f { return own_sums(n); }
 // Results, `stored` of the epilogue, are also written as float16. Four neighbouring lanes have four columns; the first two
 // lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
-@group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // as round_rows writes it, without exponents
+@group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // in the layout of round_rows, without exponents
 
 const_assert S % (4u * PER_OUT) == 0u && WG % 4u == 0u;
 
@@ -194,7 +194,7 @@ fn place_in_x(_tile: u32, t: u32, four: u32) -> u32 { return place_of(TB, t, fou
 // Rows before a norm as float16: multiplied by the gain, and followed by the sums of squares of each S columns.
 // Four neighbouring lanes have four columns; the first two lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
-@group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // as round_rows writes it, with squares for exponents
+@group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // in the layout of round_rows, with sums of squares in place of exponents
 
 const_assert S % 4u == 0u && FRAGMENTS > 0u;
 

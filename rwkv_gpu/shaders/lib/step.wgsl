@@ -13,7 +13,7 @@ struct Step {
 // Consecutive rows that are the next tokens of one sequence.
 struct Segment {
     first: u32,     // row
-    count: u32,     // of rows
+    count: u32,     // number of rows
     start: u32,     // position of the first; at 0 the sequence has no state yet
     source: u32,    // the state that is read
     written: u32,   // the state that is written, maybe the same

@@ -5,7 +5,7 @@
 // needs bias: bias_at, bias_rest; lib/activation: activation
 const PER_OUT = 2u;
 
-var<private> stored: f32;       // what a lane has stored last
+var<private> stored: f32;       // the value that the lane stored last
 
 fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
     let i = matrix.bias + row;
@@ -42,7 +42,7 @@ fn bias_rest(_i: u32, _t: u32) -> f32 { return 0.0; }
 // needs lib/activation: activation
 const PER_OUT = 2u;
 
-var<private> stored: f32;       // what a lane has stored last
+var<private> stored: f32;       // the value that the lane stored last
 
 fn epilogue_inputs(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }
 
@@ -95,7 +95,7 @@ fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, _inputs:
     found[t % TB * OWN_ROWS + row % OWN_ROWS] = value;
 }
 
-// Integers of rows t0 .. t0 + TB and of W from a row on.
+// Stores integers of rows t0 .. t0 + TB, from a row of W on.
 fn quantise_block(matrix: Matrix, t0: u32, start: u32, lane: u32) {
     workgroupBarrier();
     for (var e = lane; e < TB * OWN_ROWS / 4u; e += WG) {
@@ -107,7 +107,7 @@ fn quantise_block(matrix: Matrix, t0: u32, start: u32, lane: u32) {
 }
 
 //# residual
-@group(0) @binding(5) var<storage, read> residual: array<f32>;  // as y
+@group(0) @binding(5) var<storage, read> residual: array<f32>;  // in the layout of y
 
 fn residual_at(i: u32) -> f32 { return residual[i]; }
 fn state_value(_i: u32) -> f32 { return 0.0; }
@@ -141,10 +141,10 @@ fn save_state(i: u32, x: f32) {
 }
 
 //# residual_to_norm: The residual for a sum that is normed next, together with the gain of the norm.
-@group(0) @binding(5) var<storage, read> residual: array<f32>;  // as y
+@group(0) @binding(5) var<storage, read> residual: array<f32>;  // in the layout of y
 @group(0) @binding(14) var<storage, read> next_gain: array<f32>;    // [M]
 
-var<private> gain: f32;     // of the column that a lane has stored last
+var<private> gain: f32;     // the gain for the column that the lane stored last
 
 fn residual_at(i: u32) -> f32 { return residual[i]; }
 fn state_value(i: u32) -> f32 { return next_gain[i % table.matrix[0].stride]; }
@@ -154,9 +154,9 @@ fn save_state(_i: u32, x: f32) { gain = x; }
 // needs bias: bias_at, bias_rest; lib/activation: activation; residual: residual_at, save_state, state_value
 const PER_OUT = 1u;
 
-var<private> stored: f32;       // what a lane has stored last
+var<private> stored: f32;       // the value that the lane stored last
 
-// Bias, residual and what becomes of a state, which need not wait for the sum.
+// Inputs of the epilogue that do not depend on the sum: bias, residual and state.
 fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
     let i = y_at(matrix, t, row);
     return vec3f(bias_at(matrix.bias + row, t), residual_at(i), state_value(i));
@@ -178,9 +178,9 @@ fn y_at(matrix: Matrix, t: u32, row: u32) -> u32 { return matrix.y + t * matrix.
 
 const PER_OUT = 1u;
 
-var<private> stored: f32;       // what a lane has stored last
+var<private> stored: f32;       // the value that the lane stored last
 
-// What the sum is multiplied by, residual and what becomes of a state, which need not wait for the sum.
+// Inputs of the epilogue that do not depend on the sum: factor, residual and state.
 fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
     let i = y_at(matrix, t, row);
     return vec3f(by[i], residual_at(i), state_value(i));

@@ -15,10 +15,10 @@ const DOWN = WG / LANES_ALONG_M;                 // lanes along t
 const NEAR = min(4u, DOWN);
 const W_RUNS = R * PARTS * PREFETCH;
 const X_VECS = TB * PLANES * PREFETCH;
-const RUNS = (W_RUNS + WG - 1u) / WG;   // that a lane stages
+const RUNS = (W_RUNS + WG - 1u) / WG;   // runs that a lane stages
 const VECS = (X_VECS + WG - 1u) / WG;
-const TALL = R == 8u * LANES_ALONG_M;            // whether a lane has 8 rows of W, or 4
-const WIDE = TB == 8u * DOWN;           // and of x
+const TALL = R == 8u * LANES_ALONG_M;            // true if a lane has 8 rows of W, otherwise 4
+const WIDE = TB == 8u * DOWN;           // true if a lane has 8 rows of x
 
 const_assert BYTES == 1u || BYTES == 2u;
 const_assert TALL || R == 4u * LANES_ALONG_M;
@@ -29,11 +29,11 @@ var<workgroup> w_bytes: array<vec4u, PREFETCH * 2u * R>;
 var<workgroup> w_scales: array<vec2f, PREFETCH * PARTS * R>;
 var<workgroup> x_tile: array<vec4u, X_VECS>;
 
-// A row of W in a chunk, and one of x.
+// A row of W in a chunk, and a row of x.
 struct Row {
     low: vec4u,
     high: vec4u,
-    scale: vec4f,       // (d, m) of the run, or of both
+    scale: vec4f,       // (d, m) of the run, or of both runs
 }
 
 struct Rows {
@@ -48,7 +48,7 @@ struct Integers {
     high: vec4u,
     upper_low: vec4u,   // the bytes above them
     upper_high: vec4u,
-    scale: vec4f,       // and sums of the first half, of the second and of all, scaled
+    scale: vec4f,       // the scale, and the scaled sums of the first half, of the second and of both
 }
 
 fn run(group: u32, lane: u32) {
@@ -63,10 +63,10 @@ fn run(group: u32, lane: u32) {
     let chunks = matrix.k / 32u;
     let start = part * chunks / table.parts;
     let end = (part + 1u) * chunks / table.parts;
-    // 8 x 4 neighbours: what they read of workgroup memory lies in different banks.
+    // 8 x 4 neighbouring lanes, whose reads of workgroup memory hit different banks.
     let m = lane % 8u + lane / (8u * NEAR) % (LANES_ALONG_M / 8u) * 8u;
     let t = lane / 8u % NEAR + lane / (NEAR * LANES_ALONG_M) * NEAR;
-    var sums0 = mat2x4f();              // of one row of x with 4 rows of W, and with 4 more
+    var sums0 = mat2x4f();              // the sums of one row of x with 4 rows of W, and with 4 more
     var sums1 = mat2x4f();
     var sums2 = mat2x4f();
     var sums3 = mat2x4f();
@@ -78,7 +78,7 @@ fn run(group: u32, lane: u32) {
     var quantised = vecs(matrix, t0, start, chunks, lane);
     for (var chunk = start; chunk < end; chunk += PREFETCH) {
         if chunk > start {
-            workgroupBarrier();         // what was put down has been read by all
+            workgroupBarrier();         // all lanes have read the stored values
         }
         for (var n = 0u; n < RUNS; n++) {
             let p = n * WG + lane;
@@ -93,7 +93,7 @@ fn run(group: u32, lane: u32) {
             }
         }
         workgroupBarrier();
-        if chunk + PREFETCH < end {        // what comes next is asked for
+        if chunk + PREFETCH < end {        // starts to load the next chunk
             raw = raws(matrix, row0, chunk + PREFETCH, chunks, lane);
             quantised = vecs(matrix, t0, chunk + PREFETCH, chunks, lane);
         }
@@ -154,7 +154,7 @@ fn vecs(matrix: Matrix, t0: u32, chunk: u32, chunks: u32, lane: u32) -> array<ve
     return found;
 }
 
-// Beyond the end of a part of the columns weights are zero.
+// Beyond the end of a part of the columns, weights are zero.
 fn put_down(raw: Raw, i: u32, p: u32, valid: bool) {
     let packed = packed_of(raw, i);
     let at = p / (R * PARTS) * 2u * R + p / R % PARTS * R + p % R;
@@ -191,7 +191,7 @@ fn integers_of(chunk: u32, t: u32) -> Integers {
     return found;
 }
 
-// Adds the products of a row of x with 4 rows of W, or 8.
+// Adds the products of a row of x with 4 or 8 rows of W.
 fn products(sums: mat2x4f, rows: Rows, more: Rows, chunk: u32, t: u32) -> mat2x4f {
     let one = integers_of(chunk, t);
     let first = column(sums[0], rows, one);

@@ -4,7 +4,7 @@
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are multiplied by
+var<workgroup> x_scales: array<f32, TB>;    // the factors of the sums of each row of x
 
 fn run(group: u32, lane: u32) {
     find_block(group);
@@ -18,7 +18,7 @@ fn run(group: u32, lane: u32) {
     for (var r = lane; r < TB; r += WG) {
         x_scales[r] = scale_at(exponents, min(t0 + r, step.rows - 1u));
     }
-    multiply(lane);     // it begins with a barrier
+    multiply(lane);     // begins with a barrier
 }
 
 fn runs_of_row() -> u32 { return (matrix.k + 31u) / 32u * (32u / RUN); }

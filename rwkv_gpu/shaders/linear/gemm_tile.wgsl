@@ -10,12 +10,12 @@
 const PARTS = 32u / RUN;
 const DOWN = WG / LANES_ALONG_M;                 // lanes along t
 const HALF = WG / 2u;
-const RUNS = R * PARTS / HALF;          // that a lane decodes of a chunk
-const SQUARES = TB * 2u / HALF;         // 4 x 4 of x that a lane turns
+const RUNS = R * PARTS / HALF;          // runs that a lane decodes per chunk
+const SQUARES = TB * 2u / HALF;         // 4 x 4 squares of x that a lane transposes
 const W4 = R / 4u + GAP;                // vec4s between columns; with a gap they lie in different banks
 const X4 = TB / 4u + GAP;
 const_assert R == 8u * LANES_ALONG_M;
-const WIDE = TB == 8u * DOWN;             // whether a lane has 8 rows t
+const WIDE = TB == 8u * DOWN;             // true if a lane has 8 rows t
 const_assert WIDE || TB == 4u * DOWN;
 const_assert R * PARTS % HALF == 0u;
 const_assert TB * 2u % HALF == 0u;
@@ -39,7 +39,7 @@ fn run(group: u32, lane: u32) {
     let chunks = (matrix.k + 31u) / 32u;
     let start = own_part * chunks / table.parts;
     let end = (own_part + 1u) * chunks / table.parts;
-    // 8 x 4 neighbours: what they read of a column lies in 32 banks.
+    // 8 x 4 neighbouring lanes, whose reads of a column hit 32 different banks.
     let m = lane % 8u + lane / 32u % (LANES_ALONG_M / 8u) * 8u;
     let t = lane / 8u % 4u + lane / (4u * LANES_ALONG_M) * 4u;
     var sums00 = mat4x4f();
@@ -49,7 +49,7 @@ fn run(group: u32, lane: u32) {
     var raw: array<Raw, RUNS>;
     var squares: array<mat4x4f, SQUARES>;
     for (var chunk = start; chunk <= end; chunk++) {
-        if chunk > start {                 // what was asked for is put down
+        if chunk > start {                 // stores the loaded values
             workgroupBarrier();
             if lane < HALF {
                 for (var n = 0u; n < RUNS; n++) {
@@ -63,7 +63,7 @@ fn run(group: u32, lane: u32) {
             }
             workgroupBarrier();
         }
-        if chunk < end {                // what comes next is asked for
+        if chunk < end {                // starts to load the next chunk
             if lane < HALF {
                 for (var n = 0u; n < RUNS; n++) {
                     let p = n * HALF + lane;
@@ -76,7 +76,7 @@ fn run(group: u32, lane: u32) {
             }
         }
         if chunk > start {
-            for (var k = 0u; k < 32u; k += 4u) {    // by four, as no compiler unrolls it by itself
+            for (var k = 0u; k < 32u; k += 4u) {    // unrolled by four, as no compiler does it
                 let a = factors(k, m, t);
                 let b = factors(k + 1u, m, t);
                 let c = factors(k + 2u, m, t);
@@ -102,7 +102,7 @@ fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
     return (min(row, matrix.rows - 1u) * chunks + chunk) * PARTS;
 }
 
-// What a lane multiplies of a column: 4 of its rows of W and x, and 4 more.
+// The factors of a lane for a column: 4 rows of W and of x, and 4 more.
 struct Factors {
     w0: Column,
     w1: Column,
@@ -117,7 +117,7 @@ fn factors(k: u32, m: u32, t: u32) -> Factors {
     );
 }
 
-// Four rows of a column of W.
+// Loads four rows of a column of W.
 fn rows_of(at: u32) -> Column { return Column(w_tile[at], w_tile[at + 1u], w_tile[at + 2u], w_tile[at + 3u]); }
 
 fn outer(sum: mat4x4f, a: Column, b: Column) -> mat4x4f {

@@ -10,16 +10,16 @@
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-const CHUNK = 8u;                       // vec4s of x
+const CHUNK = 8u;                       // vec4s of x per chunk
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const GROUPS = WG / LANES_PER_ROW;
 const STAGED = LANES_PER_ROW * PREFETCH;            // chunks of a row of x in workgroup memory
 const SUMS = R * TB;
 const LOADS = (STAGED * CHUNK + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
-const EVEN = LOADS * WG == STAGED * CHUNK;      // whether all lanes stage as many
-const EARLY = SUMS / PER_OUT <= LANES_PER_ROW;   // whether a lane has one output at most
-const FOLD = TB > 2u;                   // whether weights are scaled before they are multiplied, for all rows t at once
+const EVEN = LOADS * WG == STAGED * CHUNK;      // true if all lanes stage equally many
+const EARLY = SUMS / PER_OUT <= LANES_PER_ROW;   // true if a lane has at most one output
+const FOLD = TB > 2u;                   // true if weights are scaled before they are multiplied, once for all rows t
 
 const_assert R % PER_OUT == 0u;
 
@@ -55,7 +55,7 @@ fn run(group: u32, lane: u32) {
     var plain = loads(matrix, t0, 0u, lane);
     for (var base = 0u; base < chunks; base += STAGED) {
         if base > 0u {
-            workgroupBarrier();         // what was staged has been read by all
+            workgroupBarrier();         // all lanes have read the staged values
         }
         for (var t = 0u; t < TB; t++) {
             for (var n = 0u; n < LOADS; n++) {

@@ -1,4 +1,4 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x and goes through many rows of W with it
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x and multiplies many rows of W by it
 //
 // LANES_PER_ROW lanes have R rows m at a time; each lane has every LANES_PER_ROW-th chunk of 32 columns. Sums are added up by
 // shuffles, so that no subgroup waits for another once x is staged. The next chunk is prefetched, of the same rows or of the
@@ -12,7 +12,7 @@
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const BLOCK = WG / LANES_PER_ROW * R;            // rows of W that a workgroup has at a time
-const IN_LANES = false;                 // whether the first lanes have stored all rows, one each
+const IN_LANES = false;                 // true if the first lanes store all rows, one each
 
 const_assert WG % SUBGROUP == 0u;
 const_assert SUBGROUP % LANES_PER_ROW == 0u;
@@ -64,7 +64,7 @@ fn run(group: u32, lane: u32) {
         }
         var one = 0.0;
         var second = 0.0;
-        for (var j = 0u; j < R; j++) {      // a lane for each output
+        for (var j = 0u; j < R; j++) {      // one lane for each output
             let sum = scale * group_sum(sums[j], LANES_PER_ROW);
             let own = line == j / PER_OUT;
             one = select(one, sum, own && j % PER_OUT == 0u);

@@ -16,12 +16,12 @@ const FOURS = RUN / 4u;
 const BLOCK = WG / LANES_PER_ROW * R;            // rows of W for a workgroup
 const CHUNKS = WIDTH / 32u;
 const TURNS = STAGED / LANES_PER_ROW;                    // chunks of a row for a lane
-const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x for a lane
-const EVEN = OWN * WG == WIDTH / 4u;            // whether all lanes have as many
+const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x per lane
+const EVEN = OWN * WG == WIDTH / 4u;            // true if all lanes have equally many
 const SHUFFLED_LANES = min(SUBGROUP, LANES_PER_ROW & (~LANES_PER_ROW + 1u));   // lanes of a row whose sums shuffles add: a power of two
 const SUBGROUPS_PER_ROW = LANES_PER_ROW / SHUFFLED_LANES;              // whose sums meet in workgroup memory
 const MEETS_IN_MEMORY = SUBGROUPS_PER_ROW > 1u;
-const IN_LANES = MEETS_IN_MEMORY && BLOCK <= SUBGROUP;      // whether the first lanes have stored all rows, one each
+const IN_LANES = MEETS_IN_MEMORY && BLOCK <= SUBGROUP;      // true if the first lanes store all rows, one each
 
 const_assert WIDTH % 32u == 0u;
 const_assert WG % SUBGROUP == 0u;
@@ -89,7 +89,7 @@ fn run(group: u32, lane: u32) {
     }
     let scale = root(squares_of(0u), WIDTH);
     var sum = 0.0;
-    for (var j = 0u; j < R; j++) {                  // a lane for each output
+    for (var j = 0u; j < R; j++) {                  // one lane for each output
         sum = select(sum, scale * group_sum(sums[j], SHUFFLED_LANES), own_line == j);
     }
     if MEETS_IN_MEMORY {

@@ -1,15 +1,15 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay in fragments
 //
-// Each subgroup has FM times S rows of W. The subgroups of the same rows divide every STAGE columns: each has 256. Eight
+// Each subgroup owns FM · S rows of W. Subgroups with the same rows divide every STAGE columns: each takes 256. Eight
 // neighbouring lanes load the eight chunks of 32 columns of a row there, so that whole cache lines are read. A lane decodes four
-// weights of each chunk at a time to float16, into the subgroup's part of workgroup memory. That is 32 columns of all rows, which
-// the subgroup multiplies without waiting for others. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
-// fours of all chunks at a time, the first and the fifth of a chunk, the second and the sixth and so on. With two COPIES,
-// subgroups may be one apart. Sums of different columns are added once, in the end. Beyond the end of a row, W is zero. The
-// next stage of W and the next pairs of x are prefetched into registers. A workgroup may have one of PARTS parts of the
-// columns (`lib/matrix_units/sums_of_parts`).
+// weights of each chunk at a time to float16, into the subgroup's part of workgroup memory. These are 32 columns of all rows, which
+// the subgroup multiplies without waiting for others. All subgroups share x in workgroup memory, in the same order: groups of
+// four columns come in pairs, the first with the fifth of a chunk, the second with the sixth and so on, and PAIRS pairs of all
+// chunks are staged at a time. With two COPIES, one subgroup may be a unit ahead of another. Sums of different columns are added
+// once, at the end. Beyond the end of a row, W is zero. The next stage of W and the next pairs of x are prefetched into registers.
+// With split-K, a workgroup has one of PARTS parts of the columns (`lib/matrix_units/sums_of_parts`).
 //
-// Rows that are written side by side are four apart, so that they begin in different banks.
+// Rows that are written at the same time are four apart, so that they begin in different banks.
 // needs decoded four: four_of; format: run_raw, scale_of; barrier: meet; further columns: ask_adapters, stage_adapters
 // needs lib/matrix_units/halves: halves; lib/matrix_units/sums: finish_all, finish_one, fragment_at
 // needs unit: find_scales, settle_scales; epilogue: store_with; linear/block: find_block, is_inside
@@ -19,15 +19,15 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents, if rows have some
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-const CHUNKS = 8u;                      // of 32 columns, that a subgroup has of a stage
-const RUNS = 32u / RUN;                 // of a chunk
+const CHUNKS = 8u;                      // chunks of 32 columns per subgroup and stage
+const RUNS = 32u / RUN;                 // runs per chunk
 const LOADS = FM * S * CHUNKS / SUBGROUP;    // chunks that a lane decodes
-const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes against bank conflicts
-const X_STRIDE = 18u;                   // the same of x, for a pair of fours of each chunk
-const X_PAIR = TB * X_STRIDE + 2u;      // vec4s of all rows, and of 16 bytes against bank conflicts
+const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes of padding against bank conflicts
+const X_STRIDE = 18u;                   // vec4s of a row of x: two groups of four of each chunk, and 16 bytes of padding
+const X_PAIR = TB * X_STRIDE + 2u;      // vec4s of all rows, and 16 bytes of padding against bank conflicts
 const X_COPY = X_PAIR * PAIRS * ALONG_K;
-const UNITS = 4u / PAIRS;               // of a stage
-const X_EIGHTS = ALONG_K * 8u * PAIRS * TB;     // of x in a unit
+const UNITS = 4u / PAIRS;               // units per stage
+const X_EIGHTS = ALONG_K * 8u * PAIRS * TB;     // groups of eight numbers of x per unit
 const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
@@ -46,22 +46,22 @@ alias Eights = array<vec4u, X_LOADS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
 var<workgroup> x_tile: array<vec4<f16>, X_COPY * COPIES>;
-var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are multiplied by
-// Whether there are such rows. Of 16 bytes, as loads of fragments want multiples of 16.
+var<workgroup> x_scales: array<f32, TB>;    // the factors of the sums of each row of x
+// Nonzero if rows have exponents. It takes 16 bytes, because loads of fragments need multiples of 16.
 var<workgroup> inside: vec4u;
 
-var<private> own0: u32;     // the first row of a subgroup
-var<private> own_tile: u32; // its tile
-var<private> own_place: u32;    // where a lane stores its first decoded value
-var<private> slot: u32;     // its place among those of the same rows
-var<private> line: u32;     // a lane of it
+var<private> own0: u32;     // the first row of the subgroup
+var<private> own_tile: u32; // the subgroup's tile
+var<private> own_place: u32;    // the place of the lane's first decoded value
+var<private> slot: u32;     // the subgroup's number among those with the same rows
+var<private> line: u32;     // the lane's number in the subgroup
 
 fn run(group: u32, lane: u32) {
     find_block(group);
     if lane == 0u {
         inside = vec4u(u32(t0 < step.rows && part < table.parts));
     }
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
     if workgroupUniformLoad(&inside).x == 0u {
         return;
     }
@@ -84,13 +84,13 @@ fn multiply(lane: u32) {
         var scales = scales_of(&raw, at);
         var next = raw;
         stage_x(&eights, at, 0u, lane);
-        // Branches keep loads here: a driver would move them down to where they are used.
+        // Branches keep loads here: a driver would move them down to their uses.
         if at + 1u < STAGES {
             next = chunks_at(at + 1u);
         } else {
             asked = ask_adapters(0u, lane);
         }
-        // Not a loop, which drivers may leave one: then arrays lie in memory.
+        // Not a loop: drivers may leave it a loop, and then keep arrays in memory.
         multiply_pair(&raw, &scales, at, 0u, &c00, &c10, &c01, &c11, &c02, &c03);
         if PAIRS == 1u { stage_x(&eights, at, 1u, lane); }
         multiply_pair(&raw, &scales, at, 1u, &c00, &c10, &c01, &c11, &c02, &c03);
@@ -118,10 +118,10 @@ fn multiply(lane: u32) {
     finish_all(lane);
 }
 
-// A unit of x goes where it is read, and the next one is asked for.
+// Stores a unit of x, and starts to load the next one.
 fn stage_x(eights: ptr<function, Eights>, at: u32, unit: u32, lane: u32) {
     if COPIES == 1u {
-        workgroupBarrier();             // until the unit before has been read
+        workgroupBarrier();             // all lanes have read the previous unit
     }
     for (var n = 0u; n < X_LOADS; n++) {
         let e = n * WG + lane;
@@ -139,10 +139,10 @@ fn stage_x(eights: ptr<function, Eights>, at: u32, unit: u32, lane: u32) {
 
 fn copy_of(at: u32, unit: u32) -> u32 { return select(unit, at, UNITS == 1u) % COPIES * X_COPY; }
 
-// Where the x of subgroups that share columns is staged.
+// The place of x for subgroups that share columns.
 fn x_tile_of(slot_at: u32) -> u32 { return slot_at * PAIRS * X_PAIR; }
 
-// Two fours of each chunk.
+// Multiplies two groups of four columns of each chunk.
 fn multiply_pair(
     raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, pair: u32,
     c00: ptr<function, Sums>, c10: ptr<function, Sums>, c01: ptr<function, Sums>, c11: ptr<function, Sums>,
@@ -177,18 +177,18 @@ fn multiply_tile(
     }
 }
 
-// The row of a subgroup whose chunk a lane loads as its n-th.
+// The row of the subgroup whose chunk is the lane's n-th load.
 fn row_of(n: u32) -> u32 { return permuted(line / CHUNKS) + row_beyond(n); }
 
-// How far it is beyond that of the first: `permuted` moves bits, of which a lane and n have different ones.
+// The distance of that row from the first: `permuted` moves bits, and a lane and n have different bits.
 fn row_beyond(n: u32) -> u32 { return permuted(n * SUBGROUP / CHUNKS); }
 
 fn permuted(r: u32) -> u32 { return r % 2u * 4u + r / 2u % 2u + r / 4u % 2u * 2u + r / 8u * 8u; }
 
-// The number in its row of the chunk that a lane loads of a stage.
+// The number of the chunk in its row.
 fn chunk_at(at: u32) -> u32 { return ((part * STAGES + at) * ALONG_K + slot) * CHUNKS + line % CHUNKS; }
 
-// The first run of that chunk. Beyond the end it is the last.
+// The first run of that chunk; beyond the end, the last run.
 fn run_at(n: u32, at: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
     let row = select(min(own0 + row_of(n), matrix.rows - 1u), own0 + row_of(n), matrix.rows % R == 0u);
@@ -217,7 +217,7 @@ fn scales_of(raw: ptr<function, Chunks>, at: u32) -> Scales {
     return scales;
 }
 
-// One four of each chunk, into the tile of the subgroup.
+// Decodes one group of four of each chunk into the tile of the subgroup.
 fn decode(raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, four: u32) {
     let p = four / (RUN / 4u);
     meet();
@@ -228,7 +228,7 @@ fn decode(raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, fo
     meet();
 }
 
-// A lane's eights of x of a unit: two fours, of neighbouring chunks. Beyond the end they are the last, which meet zeros.
+// The groups of eight of x that a lane copies for a unit: two groups of four, of neighbouring chunks. Beyond the end it repeats the last, and W is zero there.
 fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
     let steps = (matrix.k + 63u) / 64u;
     var eights: Eights;
@@ -243,12 +243,12 @@ fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
     return eights;
 }
 
-// For an eight: the subgroups that use it, and which 64 of their columns it belongs to.
+// For a group of eight: the subgroups that use it, and its block of 64 columns among theirs.
 fn slot_of(e: u32) -> u32 { return e / (8u * PAIRS * TB); }
 
 fn step_of(e: u32) -> u32 { return e / (2u * PAIRS * TB) % 4u; }
 
-// Where it lies in a copy.
+// The place of a group of eight in a copy.
 fn place_of_eight(e: u32) -> u32 {
     let pair = slot_of(e) * PAIRS + e % PAIRS;
     return pair * X_PAIR + e / (2u * PAIRS) % TB * X_STRIDE + e / PAIRS % 2u * 8u + step_of(e) * 2u;

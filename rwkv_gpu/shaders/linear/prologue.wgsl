@@ -17,7 +17,7 @@ const_assert C % 4u == 0u;
 
 fn x4(_start: u32, k: u32, _width: u32) -> vec4f {
     let c = k / 4u;
-    var own: array<f32, 4u * TAPS>;     // of four channels, one after the other
+    var own: array<f32, 4u * TAPS>;     // the weights of four channels, channel by channel
     for (var i = 0u; i < TAPS; i++) {
         let four = taps[c * TAPS + i];
         own[4u * i] = four.x;
@@ -40,7 +40,7 @@ fn row_of(i: u32, c: u32) -> vec4f {
     return select(past[(segment.source * PAST + i) * C4 + c], vec4f(), segment.start == 0u);
 }
 
-// Replaces the state.
+// Writes the new state.
 fn find_statistics(lane: u32) {
     if is_first_workgroup {
         for (var c = lane; c < C4; c += WG) {
@@ -52,8 +52,8 @@ fn find_statistics(lane: u32) {
 }
 
 //# joined_rows: One row of x followed by one of z; x4 returns columns k .. k + 4 of both.
-@group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [K / 4], of the first matrix
-@group(0) @binding(18) var<storage, read> z: array<vec4f>;      // of the second
+@group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [K / 4], the input of the first matrix
+@group(0) @binding(18) var<storage, read> z: array<vec4f>;      // the input of the second matrix
 
 fn x4(_start: u32, k: u32, _width: u32) -> vec4f {
     if k < 32u * SEAM {
@@ -94,7 +94,7 @@ fn root(squares: f32, width: u32) -> f32 { return inverseSqrt(squares / f32(widt
 @group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
 @group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
 
-const READS_X_EARLY = false;                    // x is not to be read before the look at it
+const READS_X_EARLY = false;                    // Statistics must be known before x is read.
 const D4 = D / 4u;
 
 const_assert D % 4u == 0u;
@@ -140,14 +140,14 @@ fn x4(start: u32, k: u32, _width: u32) -> vec4f {
 @group(0) @binding(10) var<storage, read> shift_state: array<vec4f>; // [states, D / 4]
 @group(0) @binding(11) var<storage, read> segment: array<Segment>;  // [ROWS]
 
-const READS_X_EARLY = false;                    // x is not to be read before the look at it
+const READS_X_EARLY = false;                    // Statistics must be known before x is read.
 const D4 = D / 4u;
 
 const_assert D % 4u == 0u;
 
-var<private> centre: array<vec2f, TB>;      // of each row of a workgroup, its mean and the inverse of its deviation
+var<private> centre: array<vec2f, TB>;      // for each row of a workgroup, its mean and the inverse of its deviation
 
-// `start` says which row of `mix` it is for, and which row of x: as if rows that were mixed lay there.
+// `start` selects the row of `mix` and the row of x, as if mixed rows lay in memory.
 fn x4(start: u32, k: u32, _width: u32) -> vec4f {
     let d = k / 4u;
     let t = start / D % ROWS;

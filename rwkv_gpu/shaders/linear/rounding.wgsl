@@ -4,8 +4,8 @@
 // needs lanes: reduce_add, reduce_max
 // needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of_four, place_of_exponent
 // needs norm: gained, root; rows: x4
-@group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // of each x: [T, K / 4] of float16, then [T] exponents
-@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where it is put, the gap between its rows
+@group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // for each x: [T, K / 4] vectors of float16, then [T] exponents
+@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // for each x: its start in floats, its width, the start of its output, the gap between its rows
 
 const PADDED = 1u;
 const BESIDE = XS * ROUNDED_ROWS;

@@ -2,8 +2,8 @@
 
 //# compute: Mean and deviation of the row x: by subgroup, then over all.
 // needs linear/row_statistics/merge: merged_statistics, scale_by, total; row statistics: count_of; sum: group_sum
-const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row for a lane
-const IN_REGISTERS = MINE <= 5u;                // whether it keeps them in registers while their mean is found
+const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row per lane
+const IN_REGISTERS = MINE <= 5u;                // true if a lane keeps them in registers while the mean is computed
 
 fn find_statistics(lane: u32) {
     let own_subgroup = lane / SUBGROUP;
@@ -123,7 +123,7 @@ fn count_of(part: u32) -> f32 { return f32(min(max(part * STATISTICS_ROWS, D) - 
 const SUBGROUPS = WG / SUBGROUP;
 const MERGING_LANES = min(SUBGROUP, 1u << (32u - countLeadingZeros(SUBGROUPS - 1u)));     // lanes that put together what subgroups have found
 
-var<workgroup> partial_moments: array<vec2f, SUBGROUPS * TB>;   // the mean of what a subgroup has, and squared differences from it
+var<workgroup> partial_moments: array<vec2f, SUBGROUPS * TB>;   // by subgroup: the mean of its values, and the sum of squared differences from it
 
 // What subgroups have found of a row of the workgroup.
 fn merged_statistics(row: u32, lane: u32) -> vec2f {

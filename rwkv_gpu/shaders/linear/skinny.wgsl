@@ -2,7 +2,7 @@
 
 //# copy_x: TB rows of integers of x (linear/skinny/quantised_x) copied into workgroup memory.
 // needs linear/skinny/shared_x: scale_at
-const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
+const WHOLE = PIECED == 0u;             // true if a whole row is staged at once
 const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // copies by one lane
 
 // Copies STAGED chunks of each row, beginning with chunk `piece`. Beyond the end of a row, scales are zero.
@@ -41,9 +41,9 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
 // run. Neighbouring chunks are adjacent.
 // needs lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four, words_of_four; lib/sum/squares: add_squares
 // needs linear/skinny/shared_x: place, scale_at; norm: gained; rows: x4; sum: group_sum
-const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
+const WHOLE = PIECED == 0u;             // true if a whole row is staged at once
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
-const EVEN = LOADS * WG == STAGED * 8u;         // whether all lanes stage as many
+const EVEN = LOADS * WG == STAGED * 8u;         // true if all lanes stage equally many
 const BATCH = min(LOADS, max(1u, 4u / TB));
 
 const_assert WG % 8u == 0u;
@@ -115,7 +115,7 @@ fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
 fn squares_of(_t: u32) -> f32 { return 0.0; }
 
 //# read_x: Integers of x (linear/skinny/quantised_x), read directly from memory.
-const WHOLE = false;                    // nothing is staged
+const WHOLE = false;                    // no row is staged
 
 fn stage(_matrix: Matrix, _t0: u32, _piece: u32, _lane: u32) {}
 

@@ -62,7 +62,7 @@ fn run(group: u32, lane: u32) {
         }
         for (var piece = 0u; piece < chunks; piece += STAGED) {
             if PIECED == 1u {
-                workgroupBarrier();     // what was staged has been read by all
+                workgroupBarrier();     // all lanes have read the staged values
                 stage(matrix, t0, piece, lane);
                 workgroupBarrier();
             }

@@ -16,13 +16,13 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-const CHUNKS = COLUMNS / 32u;                   // of 32 columns, that lanes decode
-const RUNS = 32u / RUN;                         // that a chunk has
-const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row: 16 bytes more than its columns, against bank conflicts
-const OWN = FM * S;                             // rows of W of a subgroup
-const LOADS = OWN * CHUNKS / SUBGROUP;          // chunks that a lane decodes of a step
-const X_LANES = SUBGROUP * ALONG_M;             // that copy x of the same columns
-const X_LOADS = TB * COLUMNS / 8u / X_LANES;    // eights of x that a lane copies
+const CHUNKS = COLUMNS / 32u;                   // chunks of 32 columns that lanes decode per step
+const RUNS = 32u / RUN;                         // runs per chunk
+const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row, with 16 bytes of padding against bank conflicts
+const OWN = FM * S;                             // rows of W per subgroup
+const LOADS = OWN * CHUNKS / SUBGROUP;          // chunks that a lane decodes per step
+const X_LANES = SUBGROUP * ALONG_M;             // lanes that copy x of the same columns
+const X_LOADS = TB * COLUMNS / 8u / X_LANES;    // groups of eight numbers of x that a lane copies
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
 // FRAGMENTS: rows of each x, in units of S.
@@ -36,7 +36,7 @@ alias Chunk = array<Raw, RUNS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K * DEPTH>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * ALONG_K * DEPTH>;
-// Steps, from and to. Of 16 bytes: behind 8, products were wrong on an H200, whose loads of fragments want multiples of 16.
+// The first step and the end of the steps. The variable takes 16 bytes: after 8, products were wrong on an H200, whose loads of fragments need multiples of 16.
 var<workgroup> bounds: vec4u;
 
 
@@ -58,7 +58,7 @@ fn run(group: u32, lane: u32) {
 fn multiply(here: vec2u, lane: u32) {
     let subgroup = lane / SUBGROUP;
     let line = lane % SUBGROUP;
-    let slot = subgroup / ALONG_M;              // of the columns of a step
+    let slot = subgroup / ALONG_M;              // the subgroup's share of the columns of a step
     let x_line = lane % X_LANES;
     let own0 = row0 + subgroup % ALONG_M * OWN;
     #for j in 0..4: var c0{j} = Sums(); var c1{j} = Sums(); var c2{j} = Sums(); var c3{j} = Sums();
@@ -136,8 +136,8 @@ fn multiply(here: vec2u, lane: u32) {
     finish_all(lane);
 }
 
-// Which row, and which chunk of a step, a lane decodes. Sixteen lanes have eight rows of the same 64 columns, so that they
-// write to different banks; the next sixteen have the same rows further on, as far as a step goes.
+// The row, and the chunk of a step, that a lane decodes. Sixteen lanes have eight rows of the same 64 columns, so that they
+// write to different banks. The next sixteen have the next columns of the same rows, up to the end of the step.
 fn row_of(e: u32) -> u32 { return e / 2u % 8u + e / (8u * CHUNKS) * 8u; }
 
 fn chunk_of(e: u32) -> u32 { return e / 16u % (CHUNKS / 2u) * 2u + e % 2u; }
@@ -174,8 +174,8 @@ fn decode(chunk: Chunk, e: u32, own0: u32, at: u32, end: u32, tile: u32) {
     }
 }
 
-// What a lane copies: of 64 columns, rows one after the other. Beyond the end it is the last, which then
-// meets zeros, or is not put anywhere.
+// The part of x that a lane copies: 64 columns, row by row. Beyond the end it is the last part, which is
+// then multiplied by zeros, or not stored.
 fn x_place(e: u32, at: u32, end: u32) -> u32 {
     let steps = (matrix.k + 63u) / 64u;
     let own = min(at, end - 1u) * (COLUMNS / 64u) + e / (8u * TB);

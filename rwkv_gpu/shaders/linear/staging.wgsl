@@ -6,13 +6,13 @@ const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
 
 var<workgroup> staged: array<vec4f, STAGED * 9u>;
 
-// Part p of a chunk of x, a run of W long.
+// Part p of a chunk of x: as many columns as a run of W.
 struct Part {
     x: array<vec4f, FOURS>,
     sum: f32,
 }
 
-// Gives the sum of x² over what a lane has staged.
+// Returns the sum of x² over the values that a lane has staged.
 fn stage(start: u32, width: u32, lane: u32) -> f32 {
     var squares = 0.0;
     for (var base = 0u; base < 8u * STAGED; base += WG * BATCH) {
@@ -66,7 +66,7 @@ const_assert BYTES == 1u || BYTES == 2u;
 
 alias Bytes = array<vec4u, HALVES>;
 
-// Part p of a chunk of x, a run of W long.
+// Part p of a chunk of x: as many columns as a run of W.
 struct Part {
     low: Bytes,
     high: Bytes,
@@ -112,7 +112,7 @@ const_assert WG % 8u == 0u;
 
 var<workgroup> staged: array<vec4u, STAGED * VECS>;
 
-// Gives the sum of x² over what a lane has staged. Eight lanes have a chunk.
+// Returns the sum of x² over the values that a lane has staged. Eight lanes share a chunk.
 fn stage(start: u32, width: u32, lane: u32) -> f32 {
     let fours = width / 4u;
     var squares = 0.0;
@@ -136,7 +136,7 @@ fn put_four(values: vec4f, e: u32, fours: u32) -> f32 {
     return select(0.0, dot(values, values), NORMED && e < fours);
 }
 
-// Chunks behind a row count for nothing.
+// Chunks beyond the end of a row are zero.
 fn pad(fours: u32, lane: u32) {
     for (var chunk = fours / 8u + lane; chunk < STAGED; chunk += WG) {
         staged[place(chunk, BYTES, 0u)] = vec4u();
@@ -149,7 +149,7 @@ fn put(values: vec4f, e: u32, valid: bool) {
     let sum = group_sum(sum_of_four(bits), FOURS);
     var next = sum;
     if FOURS == 4u {
-        next = subgroupShuffleXor(sum, 4u);     // of the second run
+        next = subgroupShuffleXor(sum, 4u);     // the sum of the second run
     }
     let chunk = e / 8u;
     let words = words_of_four(bytes_of(bits), bytes_of(rest_of(bits)), e);
@@ -162,7 +162,7 @@ fn put(values: vec4f, e: u32, valid: bool) {
     }
 }
 
-// Where half h of byte b of a chunk lies; behind the last byte, what is said of the chunk.
+// The place of half h of byte b of a chunk; after the last byte, that of its scale and sums.
 fn place(chunk: u32, b: u32, h: u32) -> u32 { return chunk * VECS + 2u * b + h; }
 
 fn part_of(chunk: u32, p: u32) -> Part {

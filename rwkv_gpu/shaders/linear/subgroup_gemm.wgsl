@@ -1,14 +1,14 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay in fragments
 //
-// Each subgroup has S rows of W; subgroups with the same rows divide every STAGE columns. A subgroup decodes its weights to
-// float16 in its own workgroup memory, 32 columns at a time, and multiplies, without waiting for others. x is in
-// workgroup memory, STAGE columns at a time, for all of them. Sums of different columns are added once, in the end. Beyond the
-// end of a row, W is zero. The next stage is prefetched into registers: W in steps of STEP columns, each loaded as soon as the
-// step before it in the same registers is multiplied. A workgroup may have one of PARTS parts of the columns
+// Each subgroup owns S rows of W; subgroups with the same rows divide every STAGE columns. A subgroup decodes its weights to
+// float16 in its own workgroup memory, 32 columns at a time, and multiplies them without waiting for others. All subgroups
+// share x in workgroup memory, STAGE columns at a time. Sums of different columns are added once, at the end. Beyond the end of
+// a row, W is zero. The next stage is prefetched into registers: W in steps of STEP columns, each loaded as soon as the previous
+// step in the same registers is multiplied. With split-K, a workgroup has one of PARTS parts of the columns
 // (`lib/matrix_units/sums_of_parts`).
 //
-// Chunks of 32 columns lie in pairs, as in x: fours of both alternate (`lib/matrix_units/rounded`). Neighbouring lanes, which
-// decode such a pair, write side by side, and eight neighbouring rows begin in different banks.
+// Chunks of 32 columns lie in pairs, as in x: groups of four columns of both alternate (`lib/matrix_units/rounded`).
+// Neighbouring lanes decode such a pair and write to neighbouring places. Eight neighbouring rows begin in different banks.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; barrier: meet
 // needs further columns: ask_adapters, stage_adapters; lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at; unit: find_scales, settle_scales; epilogue: store_with
@@ -19,15 +19,15 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents, if rows have some
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-const CHUNKS = STEP / 32u;              // of a row, that lanes decode at a time
+const CHUNKS = STEP / 32u;              // chunks of 32 columns of a row that lanes decode at a time
 const PHASES = CHUNKS;                  // in which they do, as 32 columns in all
 const FOURS = 8u / CHUNKS;              // of a chunk, in each
-const RUNS = 32u / RUN;                 // of a chunk
+const RUNS = 32u / RUN;                 // runs per chunk
 const LOADS = S * CHUNKS / SUBGROUP;    // chunks that a lane decodes
-const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes against bank conflicts
-const X_STRIDE = 18u;                   // the same of 64 columns of x
-const STEPS = STAGE / STEP / ALONG_K;   // of a subgroup
-const X_EIGHTS = STAGE * TB / 8u;       // of x
+const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes of padding against bank conflicts
+const X_STRIDE = 18u;                   // vec4s of a row of x: 64 columns, and padding
+const STEPS = STAGE / STEP / ALONG_K;   // steps per subgroup and stage
+const X_EIGHTS = STAGE * TB / 8u;       // groups of eight numbers of x per stage
 const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
@@ -44,14 +44,14 @@ alias Eights = array<vec4u, X_LOADS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
 var<workgroup> x_tile: array<vec4<f16>, STAGE / 64u * TB * X_STRIDE>;
-var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are multiplied by
-// Stages, from and to. Of 16 bytes, as loads of fragments want multiples of 16.
+var<workgroup> x_scales: array<f32, TB>;    // the factors of the sums of each row of x
+// The first stage and the end of the stages. The variable takes 16 bytes, because loads of fragments need multiples of 16.
 var<workgroup> bounds: vec4u;
 
-var<private> own0: u32;     // the first row of a subgroup
-var<private> own_tile: u32; // its tile
-var<private> slot: u32;     // its place among those of the same rows
-var<private> line: u32;     // a lane of it
+var<private> own0: u32;     // the first row of the subgroup
+var<private> own_tile: u32; // the subgroup's tile
+var<private> slot: u32;     // the subgroup's number among those with the same rows
+var<private> line: u32;     // the lane's number in the subgroup
 
 fn run(group: u32, lane: u32) {
     find_block(group);
@@ -62,7 +62,7 @@ fn run(group: u32, lane: u32) {
             let on = t0 < step.rows && part < table.parts;
             bounds = vec4u(part * stages / table.parts, (part + 1u) * stages / table.parts, u32(on), 0u);
         }
-        // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+        // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
         let own = workgroupUniformLoad(&bounds);
         if own.z == 0u {
             return;
@@ -88,7 +88,7 @@ fn multiply(here: vec2u, lane: u32) {
     find_scales(lane);
     for (var at = here.x; at < here.y; at++) {
         let more = at + 1u < here.y;
-        workgroupBarrier();             // until the stage before has been read
+        workgroupBarrier();             // all lanes have read the previous stage
         for (var n = 0u; n < X_LOADS; n++) {
             let e = n * WG + lane;
             if e < X_EIGHTS {
@@ -98,7 +98,7 @@ fn multiply(here: vec2u, lane: u32) {
             }
         }
         workgroupBarrier();
-        // A branch keeps loads here: a driver would move them down to where they are used.
+        // The branch keeps loads here: a driver would move them down to their uses.
         if more {
             eights = eights_at(at + 1u, lane);
         } else {
@@ -136,7 +136,7 @@ fn multiply(here: vec2u, lane: u32) {
     if FT > 2u { coopStore(c3, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
 }
 
-// S columns of a tile of W.
+// Multiplies S columns of a tile of W.
 fn multiply_fragment(
     w0: u32, x0: u32, c0: ptr<function, Sums>, c1: ptr<function, Sums>, c2: ptr<function, Sums>, c3: ptr<function, Sums>,
 ) {
@@ -147,18 +147,18 @@ fn multiply_fragment(
     if FT > 2u { *c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE], X_STRIDE), *c3); }
 }
 
-// Where the x of subgroups that share columns is staged.
+// The place of x for subgroups that share columns.
 fn x_tile_of(slot_at: u32) -> u32 { return slot_at * TB * X_STRIDE; }
 
-// Which row of a subgroup, and which chunk of a step, a lane decodes.
+// The row of the subgroup and the chunk of the step that a lane decodes.
 fn row_of(e: u32) -> u32 { return e / 2u % 8u + e / (8u * CHUNKS) * 8u; }
 
 fn chunk_of(e: u32) -> u32 { return e / 16u % (CHUNKS / 2u) * 2u + e % 2u; }
 
-// Its number in a row.
+// The number of the chunk in its row.
 fn chunk_in_row(e: u32, at: u32, s: u32) -> u32 { return ((at * ALONG_K + slot) * STEPS + s) * CHUNKS + chunk_of(e); }
 
-// The first run of a chunk. Beyond the end it is the last.
+// The first run of a chunk; beyond the end, the last run.
 fn run_at(e: u32, at: u32, s: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
     return (min(own0 + row_of(e), matrix.rows - 1u) * chunks + min(chunk_in_row(e, at, s), chunks - 1u)) * RUNS;
@@ -194,7 +194,7 @@ fn decode(raw: Chunks, at: u32, s: u32, phase: u32) {
     meet();
 }
 
-// A lane's eights of x: of 64 columns, rows one after the other. Beyond the end they are the last, which meet zeros.
+// The groups of eight of x that a lane copies: for each 64 columns, row by row. Beyond the end it repeats the last, and W is zero there.
 fn eights_at(at: u32, lane: u32) -> Eights {
     let steps = (matrix.k + 63u) / 64u;
     var eights: Eights;

@@ -1,33 +1,33 @@
 // The table of the matrices of a dispatch: one, a shard of one, or several.
 // needs epilogue: epilogue_inputs, store_with
 struct Matrix {
-    block: u32,     // its first block of rows among all of the dispatch
+    block: u32,     // the first block of rows of this matrix, counted over the whole dispatch
     blocks: u32,    // how many it has
     rows: u32,
     k: u32,
-    x: u32,         // where its input starts, in floats
-    y: u32,         // where its output starts, in floats
-    stride: u32,    // of a row of y
-    bias: u32,      // where its bias starts
-    then: u32,      // its activation
-    scale: u32,     // that sums are multiplied by, the bits of a float; of gate, where its rows and those of up stand in turns
-    second: u32,    // and of up
-    planes: vec4u,  // where its planes start, in vec4s
+    x: u32,         // the start of the input, in floats
+    y: u32,         // the start of the output, in floats
+    stride: u32,    // the length of a row of y
+    bias: u32,      // the start of the bias
+    then: u32,      // the activation
+    scale: u32,     // the factor of sums, as the bits of a float; for alternating rows of gate and up, the factor of gate
+    second: u32,    // the factor of up
+    planes: vec4u,  // the start of each plane, in vec4s
 }
 
 struct Table {
     matrices: u32,
-    blocks: u32,    // of rows of W, over all matrices
-    t_blocks: u32,  // of rows of x
-    rows: u32,      // of x that a plan is made for
-    parts: u32,     // that the columns are cut into
+    blocks: u32,    // blocks of rows of W, over all matrices
+    t_blocks: u32,  // blocks of rows of x
+    rows: u32,      // rows of x for which the plan was recorded
+    parts: u32,     // number of parts of the columns (split-K)
     matrix: array<Matrix, 8>,
 }
 
 var<private> plane: vec4u;
-var<private> part: u32;    // of the columns, where a product is cut along them
-var<private> is_first_workgroup: bool;   // whether a workgroup has the first block of rows of W
-var<private> first_row: u32;    // of x, for a workgroup of several rows
+var<private> part: u32;    // the workgroup's part of the columns (split-K)
+var<private> is_first_workgroup: bool;   // true if the workgroup has the first block of rows of W
+var<private> first_row: u32;    // the first row of x of the workgroup
 var<private> own_lane: u32;
 
 // A part `linear/epilogue/...` processes the sum; `epilogue_inputs` are its other inputs, which can be loaded early.

@@ -1,6 +1,6 @@
 // cache[slot] = w[expert] for each choice that must be copied      BLOCKS workgroups per choice
 struct Copied {
-    sources: vec4u,     // where each plane starts, in vec4s
+    sources: vec4u,     // the start of each plane, in vec4s
     targets: vec4u,
     sizes: vec4u,       // vec4s of an expert in each plane
 }

@@ -6,7 +6,7 @@
 @group(0) @binding(3) var<storage, read_write> slots: array<u32>;       // [T * USED]
 @group(0) @binding(4) var<storage, read_write> fetch: array<u32>;       // [T * USED] 1 + expert * SLOTS + slot; 0 is none
 
-// The book: the number of the step, choices, those without a copy, and by expert and slot:
+// The book: the number of the step, choices, choices without a copy, and, for each expert and slot:
 const SLOT_OF = 4u;                 // 1 + the slot of an expert, or 0
 const EXPERT_IN = SLOT_OF + E;      // 1 + the expert in a slot, or 0
 const USED_AT = EXPERT_IN + SLOTS;  // the step that used it last
@@ -14,7 +14,7 @@ const USED_AT = EXPERT_IN + SLOTS;  // the step that used it last
 const_assert SLOTS >= CHOICES;
 
 var<workgroup> chosen: array<u32, CHOICES>;
-var<workgroup> missing: array<u32, CHOICES>;    // 1 where an expert has no copy, and no choice before is of it
+var<workgroup> missing: array<u32, CHOICES>;    // 1 if the expert of a choice has no copy, and no earlier choice has the same expert
 var<workgroup> used_at: array<u32, SLOTS>;
 var<workgroup> oldest: array<u32, CHOICES>;     // slots, least recently used first
 
@@ -41,7 +41,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         }
         missing[n] = u32(first);
     }
-    storageBarrier();       // the book has been read by all before any lane writes it
+    storageBarrier();       // all lanes have read the book before any lane writes it
     workgroupBarrier();
     for (var s = lane; s < SLOTS; s += WG) {
         var rank = 0u;

@@ -31,7 +31,7 @@ fn choice_at(place: u32) -> u32 { return place % step.bucket * E + place / step.
 // Every choice is a tile; each workgroup computes its expert itself. The first workgroup of a row stores all of them for
 // later dispatches.
 //
-// As few lanes as can tell of all find it, for all: every subgroup for itself would get in the others' way.
+// The fewest lanes that can hold all logits find the expert for all lanes: a search in each subgroup would slow the others.
 // needs moe/ranking: rank; moe/tiles: Tile, tile_here
 const FINDERS = (USED + SUBGROUP - 1u) / SUBGROUP * SUBGROUP;
 

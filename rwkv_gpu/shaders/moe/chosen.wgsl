@@ -17,7 +17,7 @@ fn choose(t: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// That of a lane, which is not looked at yet.
+// The choice of a lane. It is not used yet.
 fn choice_of(t: u32, lane: u32) -> Choice {
     var choice = Choice();
     if lane < USED {
@@ -26,7 +26,7 @@ fn choice_of(t: u32, lane: u32) -> Choice {
     return choice;
 }
 
-// All lanes see it behind the next barrier.
+// All lanes can read it after the next barrier.
 fn keep_choice(choice: Choice, lane: u32) {
     if lane < USED {
         chosen[lane] = min(choice.expert, shard.experts - 1u);
@@ -34,10 +34,10 @@ fn keep_choice(choice: Choice, lane: u32) {
     }
 }
 
-// The biases of row m of the chosen experts, each by its share.
+// The sum of the chosen experts' biases of row m, times their shares.
 fn biases_of(m: u32) -> f32 { return sum_of_biases(early_biases(m, true)); }
 
-// Nothing is done with them yet, as that would wait for them.
+// They are not used yet, because a use would wait for the load.
 fn early_biases(m: u32, wanted: bool) -> array<f32, USED> {
     var biases: array<f32, USED>;
     if BIASED && wanted {

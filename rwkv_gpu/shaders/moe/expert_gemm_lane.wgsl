@@ -2,7 +2,7 @@
 // Suits software Vulkan: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
 // needs choices: tile_at; formats/runs: run_quants, run_scale; lib/lanes/broadcast: spread
 // needs lib/lanes/products: add_products; moe/matrices: row_runs; moe/tiles: input_of; moe/write: write; rows: x4
-const LANES = 8u;       // that have rows to themselves
+const LANES = 8u;       // lanes that have rows to themselves
 const CHUNK = 32u;      // 8 lanes load a vec4 each
 const CHUNKS = (K + CHUNK - 1u) / CHUNK;
 const PARTS = CHUNK / RUN;
@@ -35,7 +35,7 @@ fn run(group: u32, lane: u32) {
         }
         for (var t = 0u; t < TB; t++) {
             if t >= tile.count {
-                continue;       // the loop stays one that is unrolled
+                continue;       // not `break`, so that compilers can unroll the loop
             }
             var values = spread(x4(starts[t], c * CHUNK + 4u * lane, K));
             add_products(&acc, &q, &scale, &values, t);

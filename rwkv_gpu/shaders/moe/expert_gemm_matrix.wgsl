@@ -1,10 +1,10 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup for R rows m and up to TB choices n of one expert, on matrix units
 //
 // Each weight is decoded once for all of these choices. Fragments of x that have no choice are neither copied nor
-// multiplied, so that a tile may be as large as the largest expert wants it.
+// multiplied, so that a tile may be as large as the largest expert needs.
 // needs choices: choice_at, tile_at; kept: keep; moe/matrices: row_runs; fragments: multiply; moe/write: write
 // needs unit: scale_at
-const LANES = 1u;       // that have rows to themselves
+const LANES = 1u;       // lanes that have rows to themselves
 
 var<private> tile: Tile;
 var<private> m0: u32;
@@ -20,7 +20,7 @@ fn run(group: u32, lane: u32) {
 
 fn w_run(row: u32) -> u32 { return row_runs(tile.expert, m0, row); }
 
-// The choice at a place of the tile, beyond its end the last, and its row of x.
+// The choice at a place of the tile, and its row of x; beyond the end, the last choice.
 fn choice_of(place: u32) -> u32 { return choice_at(tile.first + min(place, tile.count - 1u)); }
 
 fn x_row(place: u32) -> u32 { return choice_of(place) / INPUT_USES; }

@@ -2,7 +2,7 @@
 // Half of the lanes decode a run of W_e into workgroup memory while the others copy x, 32 columns at a time.
 // needs choices: tile_at; formats/runs: run_quants, run_scale; moe/matrices: row_runs; moe/tiles: input_of
 // needs moe/write: write; rows: x4
-const LANES = 1u;       // that have rows to themselves
+const LANES = 1u;       // lanes that have rows to themselves
 const COLUMNS = 32u;
 const CHUNKS = (K + COLUMNS - 1u) / COLUMNS;
 const PARTS = COLUMNS / RUN;
@@ -20,8 +20,8 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let m0 = group % BLOCKS * OUTS;
-    let mine_m = lane % 16u;    // which 4 rows of W_e: one vec4
-    let mine_t = lane / 16u;    // which 4 choices: one vec4
+    let mine_m = lane % 16u;    // the lane's 4 rows of W_e: one vec4
+    let mine_t = lane / 16u;    // the lane's 4 choices: one vec4
     let start = input_of(tile, lane / 2u % TB);
     var acc: array<vec4f, 4>;   // [m, t]
     for (var j = 0u; j < 4u; j++) {
@@ -66,7 +66,7 @@ fn decode(runs: u32, place: u32) {
     }
 }
 
-// Half of the columns of one choice.
+// Loads half of the columns of one choice.
 fn copy(start: u32, column: u32, half: u32, place: u32) {
     for (var k = half; k < half + 16u; k += 4u) {
         let values = x4(start, column + k, K);

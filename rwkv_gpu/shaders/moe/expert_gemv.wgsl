@@ -26,7 +26,7 @@ fn run(group: u32, lane: u32) {
     var raw = raws(tile.expert, m0, lane % LANES_PER_ROW);
     for (var base = 0u; base < ROW_RUNS; base += STAGED) {
         if base > 0u {
-            workgroupBarrier();         // what was staged has been read by all
+            workgroupBarrier();         // all lanes have read the staged values
         }
         for (var t = 0u; t < TB; t++) {
             squares[t] += stage(t, input_of(tile, t), base, lane);
@@ -93,7 +93,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// What a lane multiplies of R rows; beyond their end, the last run.
+// The runs of R rows that a lane multiplies; beyond their end, the last run.
 fn raws(expert: u32, m0: u32, r: u32) -> array<Raw, R> {
     var raw: array<Raw, R>;
     for (var j = 0u; j < R; j++) {
@@ -102,5 +102,5 @@ fn raws(expert: u32, m0: u32, r: u32) -> array<Raw, R> {
     return raw;
 }
 
-// Where run r of a row of x that begins there lies.
+// The place of run r of the row of x that begins there.
 fn start_of(start: u32, r: u32) -> vec2u { return vec2u(start, r); }

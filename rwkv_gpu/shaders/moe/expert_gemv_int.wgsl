@@ -45,7 +45,7 @@ fn run(group: u32, lane: u32) {
             }
             raw = next;
         }
-        for (var j = 0u; j < R; j += MATRICES) {      // a lane for each output
+        for (var j = 0u; j < R; j += MATRICES) {      // one lane for each output
             let one = scale * group_sum(sums[j], LANES_PER_ROW);
             let second = scale * group_sum(sums[j + MATRICES - 1u], LANES_PER_ROW);
             let m = m0 + j / MATRICES;

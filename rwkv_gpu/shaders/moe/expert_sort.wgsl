@@ -6,8 +6,8 @@
 
 const EACH = (E + WG - 1u) / WG;
 
-var<workgroup> counts: array<atomic<u32>, E>;   // choices of an expert; then the next free place in order
-var<workgroup> ends: array<vec2u, E>;           // choices, and tiles, of all experts up to one
+var<workgroup> counts: array<atomic<u32>, E>;   // the number of choices of each expert; then its next free place in the order
+var<workgroup> ends: array<vec2u, E>;           // the number of choices, and of tiles, of all experts up to this one
 
 @compute @workgroup_size(WG)
 fn main(@builtin(local_invocation_index) lane: u32) {

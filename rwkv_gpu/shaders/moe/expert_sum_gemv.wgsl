@@ -24,7 +24,7 @@ fn run(group: u32, lane: u32) {
     var raw = raws(m0, lane % LANES_PER_ROW);
     for (var base = 0u; base < ALL; base += STAGED) {
         if base > 0u {
-            workgroupBarrier();         // what was staged has been read by all
+            workgroupBarrier();         // all lanes have read the staged values
         }
         _ = stage(0u, t * USED * K, base, lane);
         workgroupBarrier();
@@ -66,7 +66,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// A run of all products, by its number.
+// A run, counted over all products.
 fn run_of(m0: u32, j: u32, c: u32) -> u32 { return row_runs(chosen[c / ROW_RUNS], m0, j) + c % ROW_RUNS; }
 
 fn raws(m0: u32, c: u32) -> array<Raw, R> {
@@ -77,5 +77,5 @@ fn raws(m0: u32, c: u32) -> array<Raw, R> {
     return raw;
 }
 
-// Where run c of all that a row of y reads lies: the row of x, and the run of that.
+// The place of run c of a row of y, counted over its products: the row of x, and the run in it.
 fn start_of(start: u32, c: u32) -> vec2u { return vec2u(start + c / ROW_RUNS * K, c % ROW_RUNS); }

@@ -16,7 +16,7 @@ const OWNED = LANES * R;         // rows of a workgroup
 const MATRICES = 1u;
 const NORMED = false;
 
-var<private> first_choice: u32;   // of the row
+var<private> first_choice: u32;   // the first choice of the row
 
 const_assert K % 32u == 0u;
 const_assert SUBGROUP % LANES_PER_ROW == 0u;
@@ -32,7 +32,7 @@ fn run(group: u32, lane: u32) {
     let first = group % BLOCKS * OWNED;
     let m0 = first + lane / LANES_PER_ROW * R;
     first_choice = t * USED;
-    var added = 0.0;        // to the row of the lane's whose sum it stores
+    var added = 0.0;        // the residual of the row whose sum the lane stores
     if line < R && m0 + line < M {
         added = residual_at(t * M + m0 + line);
     }
@@ -67,10 +67,10 @@ fn run(group: u32, lane: u32) {
     keep_block(t, first, lane);
 }
 
-// What is staged has its share already.
+// Staged values already contain the expert's share.
 fn gained(values: vec4f, k: u32) -> vec4f { return values * share_at(first_choice + k / K); }
 
-// The first run of a chunk of all products; beyond the end that of the last, which meets zeros.
+// The first run of a chunk, counted over all products; beyond the end, that of the last chunk, where x is zero.
 fn run_of(m0: u32, j: u32, chunk: u32) -> u32 {
     let here = min(chunk, ALL - 1u);
     return row_runs(chosen[here / CHUNKS], m0, j) + here % CHUNKS * PARTS;

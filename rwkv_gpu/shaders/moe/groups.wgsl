@@ -1,8 +1,8 @@
 // Experts in groups, of which the best may be chosen.
 
 //# best
-// Experts stand in GROUPS groups. Only those of the GROUPS_USED best groups can be chosen: a group's score is the sum of
-// its two best. Of equal groups the first is better.
+// Experts form GROUPS groups. Only experts of the GROUPS_USED best groups can be chosen: a group's score is the sum of
+// its two best experts. Of equal groups, the first is better.
 const GROUP = E / GROUPS;
 
 var<workgroup> group_scores: array<f32, GROUPS>;

@@ -1,6 +1,6 @@
 // The matrices of the experts of a shard, one or two for each.
 struct Shard {
-    planes: array<vec4u, 2>,    // where the planes of each matrix start, in vec4s
+    planes: array<vec4u, 2>,    // the start of each plane of each matrix, in vec4s
     first: u32,                 // expert
     experts: u32,
 }
@@ -11,7 +11,7 @@ struct Shard {
 var<private> plane: vec4u;
 
 const ROW_RUNS = (K + RUN - 1u) / RUN;
-const OUTS = R / MATRICES;                      // rows of y for a workgroup, or for a lane
+const OUTS = R / MATRICES;                      // rows of y per workgroup, or per lane
 const_assert R % MATRICES == 0u;
 const BLOCKS = (M + LANES * OUTS - 1u) / (LANES * OUTS);
 

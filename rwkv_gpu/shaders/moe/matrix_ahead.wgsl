@@ -15,7 +15,7 @@ var<private> w_from: array<u32, W_LOADS>;
 var<private> x_from: array<u32, X_LOADS>;
 
 fn multiply(lane: u32) {
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
     if workgroupUniformLoad(&live).x == 0u {
         return;
     }
@@ -55,7 +55,7 @@ fn loads_of(s: u32, lane: u32) -> Loads {
     return loads;
 }
 
-// One step, and the loads of the one that comes next in these registers.
+// Multiplies one step, and loads the step that uses these registers next.
 fn take(s: u32, loads: ptr<function, Loads>, sums: ptr<function, Sums>, lane: u32) {
     workgroupBarrier();
     for (var n = 0u; n < W_LOADS; n++) {

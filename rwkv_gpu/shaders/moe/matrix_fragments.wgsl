@@ -8,7 +8,7 @@ const_assert FM == 1u || FM == 2u || FM == 4u;
 const_assert TB <= 4u * S;
 
 fn multiply(lane: u32) {
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
     let count = min(workgroupUniformLoad(&live).x, TB / S);
     if count == 0u {
         return;

@@ -6,7 +6,7 @@
 enable wgpu_cooperative_matrix;
 
 const C4 = COLUMNS / 4u;
-const UNITS = COLUMNS / 32u;            // of a row in a step: a lane decodes 32 weights
+const UNITS = COLUMNS / 32u;            // units of 32 weights of a row per step; a lane decodes one
 const PARTS = 32u / RUN;
 const CHUNKS = (K + 31u) / 32u;
 const PADDED4 = (K + 63u) / 64u * 16u;
@@ -16,12 +16,12 @@ const STRIDE = C4 + 2u;
 const W_SCALE = f32(1u << W_EXPONENT);
 const_assert COLUMNS % 64u == 0u;
 const_assert R * UNITS % WG == 0u;
-const_assert W_LOADS == 1u || WG / UNITS % MATRICES == 0u;      // rows of a lane are all of one matrix
+const_assert W_LOADS == 1u || WG / UNITS % MATRICES == 0u;      // all rows of a lane belong to one matrix
 
 var<workgroup> w_step: array<vec4<f16>, R * STRIDE>;
 var<workgroup> x_step: array<vec4<f16>, TB * STRIDE>;
 
-// How many runs after the first of a lane those of step s are; beyond the end, those of the last step.
+// The distance in runs of step s of a lane from its first step; beyond the end, that of the last step.
 fn here(s: u32, e: u32) -> u32 {
     return select(min(s * UNITS, CHUNKS - 1u - unit_of(e)), s * UNITS, CHUNKS % UNITS == 0u) * PARTS;
 }
@@ -29,7 +29,7 @@ fn here(s: u32, e: u32) -> u32 {
 // The first unit of a lane in a row.
 fn unit_of(e: u32) -> u32 { return min(e % UNITS, CHUNKS - 1u); }
 
-// The same of fours of x.
+// The same distance for x, in vec4s.
 fn x_here(s: u32, e: u32) -> u32 { return select(min(s * C4, PADDED4 - 1u - x_four_of(e)), s * C4, PADDED4 % C4 == 0u); }
 
 fn x_four_of(e: u32) -> u32 { return min(e % C4, PADDED4 - 1u); }

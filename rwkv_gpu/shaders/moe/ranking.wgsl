@@ -4,10 +4,10 @@
 @group(0) @binding(8) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(9) var<storage, read_write> shares: array<f32>;      // [T, USED]
 
-const OWN_LOGITS = (E + SUBGROUP - 1u) / SUBGROUP;     // of a lane; where subgroups are wider, several lanes have the same
-const NOTHING = 0u;                     // comes after the order of any number
+const OWN_LOGITS = (E + SUBGROUP - 1u) / SUBGROUP;     // logits per lane; in wider subgroups several lanes have the same ones
+const NOTHING = 0u;                     // below the order of any number
 
-const_assert !(BY_SCORE && OF_ALL);     // the scores would have to be known first
+const_assert !(BY_SCORE && OF_ALL);     // logits cannot decide: scores must be known first
 
 // The n-th best expert of row t. A caller that finds all USED of them can write each from a different lane.
 fn rank(t: u32, n: u32, count: u32, writes: bool, lane: u32) -> u32 {
@@ -22,9 +22,9 @@ fn rank(t: u32, n: u32, count: u32, writes: bool, lane: u32) -> u32 {
         orders[i] = select(NOTHING, order_of(key), e == i * SUBGROUP + lane % SUBGROUP);
     }
     var most = 0.0;
-    var of_chosen = 0.0;    // of the weights of those found
-    var expert = E;         // the n-th
-    var own_expert = E;     // that a lane tells of, and its logit
+    var of_chosen = 0.0;    // the sum of the weights of the experts found
+    var expert = E;         // the n-th best expert
+    var own_expert = E;     // the expert that the lane proposes, and its logit
     var logit = 0.0;
     for (var j = 0u; j < count; j++) {
         var best = NOTHING;
@@ -66,7 +66,7 @@ fn rank(t: u32, n: u32, count: u32, writes: bool, lane: u32) -> u32 {
 
 fn logit_of(t: u32, e: u32) -> f32 { return LOGIT_SCALE * router_logits[t * E + e]; }
 
-// Numbers as whole ones of the same order.
+// Numbers as integers in the same order.
 fn order_of(x: f32) -> u32 {
     let bits = select(bitcast<u32>(x), 0u, x == 0.0);
     return select(bits | 0x80000000u, ~bits, bits >> 31u == 1u);

@@ -8,8 +8,8 @@
 
 const FOURS = (E + 3u) / 4u;
 
-var<workgroup> orders: array<vec4f, FOURS>;     // what experts are chosen by; behind the last, what comes before nothing
-var<workgroup> best: array<f32, USED>;          // logits of the chosen, in order
+var<workgroup> orders: array<vec4f, FOURS>;     // the keys by which experts are chosen; after the last expert, the lowest key
+var<workgroup> best: array<f32, USED>;          // logits of the chosen experts, in order
 var<workgroup> chosen: array<u32, USED>;
 
 fn run(group: u32, lane: u32) {

@@ -41,11 +41,11 @@ fn stage_row(start: u32, lane: u32) -> f32 { return stage(start, K, lane); }
 //# prefetched
 // A row of x is loaded while experts are ranked, as it does not depend on the choice. Weights are loaded while x is quantised.
 // needs moe/tiles: input_at; rows: x4; staging: pad, put_four
-const OWN_FOURS = (K / 4u + WG - 1u) / WG;  // vec4s of a lane
+const OWN_FOURS = (K / 4u + WG - 1u) / WG;  // vec4s of a row per lane
 
 var<private> own_fours: array<vec4f, OWN_FOURS>;
 
-// For choice n, in a branch, as compilers move other loads down to where they are needed.
+// Loads the row of choice n, in a branch: compilers move other loads down to their uses.
 fn prefetch_row(n: u32, lane: u32) {
     if step.bucket > 0u {
         for (var i = 0u; i < OWN_FOURS; i++) {

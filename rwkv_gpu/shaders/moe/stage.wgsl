@@ -4,11 +4,11 @@ const FOURS = RUN / 4u;
 
 const_assert STAGED % LANES_PER_ROW == 0u;
 
-var<workgroup> staged: array<vec4f, TB * STAGED * (FOURS + 1u)>;        // a gap behind each run: lanes read different banks
+var<workgroup> staged: array<vec4f, TB * STAGED * (FOURS + 1u)>;        // a gap after each run, so that lanes read different banks
 
 fn place(t: u32, r: u32) -> u32 { return (t * STAGED + r) * (FOURS + 1u); }
 
-// Puts down a row of x from run `base` on; what the lane found its squares to sum to.
+// Stages a row of x from run `base` on. Returns the lane's part of the sum of squares.
 fn stage(t: u32, start: u32, base: u32, lane: u32) -> f32 {
     var squares = 0.0;
     for (var e = lane; e < min(STAGED, ALL - base) * FOURS; e += WG) {

@@ -3,7 +3,7 @@
 //# floats: Rows of x as floats, which the reader rounds to multiples of UNIT.
 // needs lib/matrix_units/halves: halves; lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of
 // needs rows: x4
-alias XFour = vec4f;    // as it is kept on its way
+alias XFour = vec4f;    // the form of four numbers in registers
 
 // The place of a vec4 of a row, and the vec4 at a distance from it: zero beyond the row.
 fn x_start(row: u32, four: u32) -> u32 { return row * INPUT_STRIDE + 4u * four; }
@@ -17,7 +17,7 @@ fn rounded_four(kept: XFour) -> vec4<f16> { return halves(halves_of(in_units(kep
 // needs lib/matrix_units/halves: halves
 @group(0) @binding(2) var<storage, read> x: array<vec2u>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
 
-alias XFour = vec4<f16>;    // as it is kept on its way
+alias XFour = vec4<f16>;    // the form of four numbers in registers
 
 // The place of a vec4 of a row, and the vec4 at a distance from it.
 fn x_start(row: u32, four: u32) -> u32 { return row * PADDED4 + four; }
@@ -32,7 +32,7 @@ fn rounded_four(kept: XFour) -> vec4<f16> { return kept; }
 // needs lib/matrix_units/halves: halves
 @group(0) @binding(2) var<storage, read> x: array<vec2u>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
 
-alias XFour = vec2u;    // as it is kept on its way
+alias XFour = vec2u;    // the form of four numbers in registers
 
 // The place of a vec4 of a row, and the vec4 at a distance from it.
 fn x_start(row: u32, four: u32) -> u32 { return row * PADDED4 + four; }

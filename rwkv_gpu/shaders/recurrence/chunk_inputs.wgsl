@@ -1,13 +1,13 @@
 // The inputs of a chunk of tokens.
 
-//# delta_rule: A gated delta net: k is β k, a is -w k and b is k again, with q and k of length one
+//# delta_rule: The inputs of a gated delta net, with q and k of length one: k is β k, a is -w k, and b is β k again.
 // needs kernel: Inputs; decay: decay_at, prepare_decay; qkv: qkv_at; recurrence/delta_tensors: key_head_of, rate_at
-const LANES = WG / BLOCK;           // of a token
+const LANES = WG / BLOCK;           // lanes per token
 
-const ITEMS = BLOCK * N4;           // vec4s of decays by channel
+const ITEMS = BLOCK * N4;           // vec4s of decays, if each channel has one
 
-var<workgroup> squares: array<vec2f, WG>;           // of q and of k
-var<workgroup> token_scales: array<vec3f, BLOCK>;   // of q and of k, and β
+var<workgroup> squares: array<vec2f, WG>;           // partial sums of squares of q and of k
+var<workgroup> token_scales: array<vec3f, BLOCK>;   // the factors of q and of k, and β
 
 fn prepare_tokens(block: Block, lane: u32) {
     let token = lane / LANES;
@@ -47,7 +47,7 @@ fn value_at(block: Block, token: u32, n: u32) -> vec4f {
     return qkv_at(block.row + token, 2u, block.head * N4 + n, false);
 }
 
-//# heads: q, k and v of each head, one head after the other, and one decay for all tokens of a head
+//# heads: q, k and v of each head, head by head, and one decay for all tokens of a head
 // needs kernel: Inputs
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // [T, H, 3, N / 4]
 @group(0) @binding(2) var<storage, read> decays: array<f32>;            // [H]
@@ -61,12 +61,12 @@ fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
 
 fn value_at(block: Block, token: u32, n: u32) -> vec4f { return qkv[place_of(block, token, 2u) + n]; }
 
-// Where q (0), k (1) or v (2) of a token begins.
+// The start of q (0), k (1) or v (2) of a token.
 fn place_of(block: Block, token: u32, which: u32) -> u32 {
     return (3u * ((block.row + token) * H + block.head) + which) * N4;
 }
 
-//# ssd: Mamba-2: k is dt B and r is C, shared by the heads of a group; x is added, nothing is removed
+//# ssd: The inputs of Mamba-2: k is dt B and r is C, shared by the heads of a group. x is added, and nothing is removed from S.
 // needs kernel: Inputs; lib/softplus: softplus
 @group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
 @group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], dt [H] last
@@ -96,11 +96,11 @@ fn value_at(block: Block, token: u32, n: u32) -> vec4f {
     return xbc[(block.row + token) * ROW4 + block.head * P4 + n];
 }
 
-//# time_mix: RWKV-7: a is -κ and b is κ by its rate, with κ of length one; k and b differ
+//# time_mix: The inputs of RWKV-7, with κ of length one: a is -κ and b is κ times its rate. k and b differ.
 // needs kernel: Inputs; recurrence/chunk: key_place; rwkv/mixed: gate_part, key_of, own_value, part_of
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a and more [.., H, N / 4]
 
-const LANES = WG / BLOCK;           // of a token
+const LANES = WG / BLOCK;           // lanes per token
 
 var<workgroup> squares: array<f32, WG>;
 var<workgroup> token_scale: array<f32, BLOCK>;      // 1 / |κ|
@@ -137,9 +137,9 @@ fn raw_kappa(place: u32, d: u32) -> vec4f { return part_of(K, place) * vectors[d
 
 fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(key_place(block, token, n)); }
 
-//# wkv6: The inputs of RWKV-6, whose recurrence only adds. Several heads may share one key head. Keys may be scaled by 1 - decay.
+//# wkv6: The inputs of RWKV-6, whose recurrence removes nothing from S. Several heads may share a key head. FADES multiplies keys by 1 - decay.
 // needs kernel: Inputs; lib/step: apart; recurrence/chunk: key_place
-@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
+@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // a stack of r [T, H, N / 4], k and v [T, KEY_HEADS, N / 4], and the gate [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> decays: array<vec4f>;          // [T, H, N / 4]
 
 const K4 = KEY_HEADS * N4;
@@ -160,7 +160,7 @@ fn value_at(block: Block, token: u32, n: u32) -> vec4f {
     return rkvg[apart(D4) + apart(K4) + shared_place(block, token, n)];
 }
 
-// A vec4 of the key head of a head.
+// The place of a vec4 of k or v: that of the key head of this head.
 fn shared_place(block: Block, token: u32, n: u32) -> u32 {
     return (block.row + token) * K4 + block.head / (H / KEY_HEADS) * N4 + n;
 }

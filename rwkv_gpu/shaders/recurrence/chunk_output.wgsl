@@ -22,12 +22,12 @@ fn run(group: u32, lane: u32) {
 
 fn y4(i: u32) -> vec4f { return block_y[i]; }
 
-// Where a vec4 of a chunk lies in [T, H, P / 4].
+// The place of a vec4 of a chunk in [T, H, P / 4].
 fn item_place(block: Block, i: u32) -> u32 { return value_place(block, i / P4, i % P4); }
 
 //# bonus: RWKV-7: the present token is weighted by r · k r_k.
 // needs kernel: item_place; recurrence/sums: token_sum; rwkv/mixed: key_of, own_value, part_of
-const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
+const GAIN = 3u;                    // the first norm vector in `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
 
 var<workgroup> block_v: array<vec4f, ITEMS>;
 var<workgroup> token_bonus: array<f32, BLOCK>;
@@ -52,7 +52,7 @@ fn with_bonus(token: u32, i: u32, normed: vec4f) -> vec4f {
 
 //# first: RWKV-6: r reads S before its token; the token itself is weighted by the bonus of its channels, if there is one.
 // needs bonus: first_of; kernel: item_place; lib/step: apart; recurrence/sums: token_sum
-@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
+@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // a stack of r [T, H, N / 4], k and v [T, KEY_HEADS, N / 4], and the gate [T, H, N / 4]
 
 const K4 = KEY_HEADS * N4;
 
@@ -101,7 +101,7 @@ const ROW4 = V4 + 2u * G * N4;          // vec4s of a row of x, B and C
 
 fn prepare_output(_block: Block, _lane: u32) { workgroupBarrier(); }
 
-// x, and silu(z).
+// A vec4 of x, and silu of a vec4 of z.
 struct Skip {
     x: vec4f,
     gate: vec4f,

@@ -1,9 +1,9 @@
 // The factors by which a chunk reads the S before it, and the values that it adds to S       one workgroup per chunk and head
 //
-// S_t = S_(t-1) diag(w_t) + v_t k_tᵀ + (S_(t-1) a_t) b_tᵀ, y_t = S_t r_t. With u_t = S_(t-1) a_t, all of a chunk are the
-// solution of U = L U + L' V + A S₀ᵀ: L holds a_t · b_i, faded between i and t. So U = W S₀ᵀ + U₀, y = R S₀ᵀ + Y₀. Decays are
-// only multiplied, never divided by, so that none over- or underflows that should not. L is solved forward, as powers
-// of it cancel. With one key (k = b) u and v are added by the same, so that U has both. Without removal U is V.
+// S_t = S_(t-1) diag(w_t) + v_t k_tᵀ + (S_(t-1) a_t) b_tᵀ, y_t = S_t r_t. With u_t = S_(t-1) a_t, the rows of a chunk solve
+// U = L U + L' V + A S₀ᵀ, where L holds a_t · b_i with the decay from i to t. So U = W S₀ᵀ + U₀ and y = R S₀ᵀ + Y₀. Decays are
+// only multiplied, never divided by, which avoids needless overflow and underflow. L is solved by forward substitution: its
+// powers cancel. With one key (k = b), u and v are added with the same key, so U contains both. Without removal, U is V.
 // needs inputs: inputs_at, prepare_tokens, value_at; recurrence/chunk: Block, key_place, value_place
 // needs recurrence/chunk_stack: decay_place, first_slot, key_part, value_part
 @group(0) @binding(5) var<storage, read_write> chunks: array<f32>;      // the stack
@@ -14,9 +14,9 @@ const_assert BLOCK % 4u == 0u;
 const_assert WG % BLOCK == 0u;
 const_assert N4 % PIECE4 == 0u;
 const FOURS = BLOCK / 4u;
-const TILES = FOURS * BLOCK;        // four tokens t by one token i
-const SHARES = min(WG / TILES, PIECE4);     // lanes of a tile, by channels
-const APART = PIECE4 + 1u;         // of tokens of a piece, so that they lie in different banks
+const TILES = FOURS * BLOCK;        // a tile is four tokens t by one token i
+const SHARES = min(WG / TILES, PIECE4);     // lanes of a tile, which divide its channels
+const APART = PIECE4 + 1u;         // distance of tokens of a piece in vec4s, so that they lie in different banks
 const PIECE = BLOCK * APART;
 // Matrices: a_t · k_i, a_t · b_i, r_t · k_i and r_t · b_i.
 const AK = 0u;
@@ -29,7 +29,7 @@ var<workgroup> piece_w: array<vec4f, PIECE>;
 var<workgroup> piece_k: array<vec4f, PIECE>;
 var<workgroup> piece_a: array<vec4f, PIECE>;
 var<workgroup> piece_b: array<vec4f, PIECE>;
-var<workgroup> matrices: array<vec4f, 4u * TILES>;  // [matrix][fours of t][i], t within the four
+var<workgroup> matrices: array<vec4f, 4u * TILES>;  // [matrix][t / 4][i], with four t in a vec4
 
 // Four channels of a token: S diag(w) + v kᵀ + (S a) bᵀ, read by r.
 struct Inputs {
@@ -69,9 +69,9 @@ fn make_matrices(block: Block, lane: u32) {
     let share = lane / TILES;
     let four = lane / BLOCK % FOURS;
     let i = lane % BLOCK;
-    var sums = mat4x4f();           // by token of the four
+    var sums = mat4x4f();           // a column for each of the four tokens
     for (var piece = 0u; piece < N4; piece += PIECE4) {
-        workgroupBarrier();         // the piece before has been read by all
+        workgroupBarrier();         // all lanes have read the previous piece
         for (var e = lane; e < BLOCK * PIECE4; e += WG) {
             let at = e / PIECE4 * APART + e % PIECE4;
             let x = input_of(block, e / PIECE4, piece + e % PIECE4);
@@ -110,7 +110,7 @@ struct Keys {
     b: vec4f,
 }
 
-// Four channels' part of four tokens by token i.
+// The contribution of four channels to four tokens by token i.
 fn tile_of(four: u32, i: u32, q: u32, alone: bool) -> mat4x4f {
     var keys = Keys(piece_k[i * APART + q], piece_b[i * APART + q]);
     for (var j = i + 1u; j < 4u * four; j++) {
@@ -126,7 +126,7 @@ fn tile_of(four: u32, i: u32, q: u32, alone: bool) -> mat4x4f {
     );
 }
 
-// a_t and r_t by k_i and b_i; advances to the next t.
+// Adds a_t and r_t times k_i and b_i, and advances to the next t.
 fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32, alone: bool) -> vec4f {
     let at = t * APART + q;
     if alone && t != i {
@@ -155,7 +155,7 @@ fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32, alone: bool) -> v
     return found;
 }
 
-// For one channel of the key: W, R, and k and b with the decay to the end of the chunk.
+// Computes, for one channel of the key, W, R, and k and b with the decay to the end of the chunk.
 fn solve_keys(block: Block, decays: u32, channel: u32) {
     let place = 4u * key_place(block, 0u, 0u) + channel;
     var x: array<vec4f, FOURS>;
@@ -186,7 +186,7 @@ fn solve_keys(block: Block, decays: u32, channel: u32) {
         chunks[4u * (decays + t * H * N4) + channel] = select(decay, w[t / 4u][t % 4u], block.alone);
     }
     if REMOVES != 0u {
-        solve(&x, &out);                // else nothing of S before comes back through U
+        solve(&x, &out);                // otherwise, the S before the chunk does not reach y through U
     }
     var rest = 1.0;
     for (var n = 0u; n < FOURS; n++) {
@@ -207,7 +207,7 @@ fn solve_keys(block: Block, decays: u32, channel: u32) {
     }
 }
 
-// One channel of four tokens; beyond the last, nothing that changes S.
+// One channel of four tokens; beyond the last token, values that leave S unchanged.
 fn fours_of(block: Block, token: u32, channel: u32) -> Inputs {
     let one = input_of(block, token, channel / 4u);
     let two = input_of(block, token + 1u, channel / 4u);
@@ -231,7 +231,7 @@ fn input_of(block: Block, token: u32, n: u32) -> Inputs {
     );
 }
 
-// U₀ and Y₀ of a channel of the value.
+// Computes U₀ and Y₀ of a channel of the value.
 fn solve_values(block: Block, channel: u32) {
     let place = 4u * value_place(block, 0u, 0u) + channel;
     var v: array<vec4f, FOURS>;
@@ -280,7 +280,7 @@ fn one_value(block: Block, token: u32, channel: u32) -> f32 {
     return select(value_at(block, min(token, block.tokens - 1u), channel / 4u)[channel % 4u], 0.0, token >= block.tokens);
 }
 
-// x = (1 - L)⁻¹ x, and what r sees of it added to `out`.
+// x = (1 - L)⁻¹ x; also adds what r reads of the result to `out`.
 fn solve(x: ptr<function, array<vec4f, FOURS>>, out: ptr<function, array<vec4f, FOURS>>) {
     for (var four = 0u; four < FOURS; four++) {
         var here = (*x)[four];

@@ -6,10 +6,10 @@
 // those of S = 0.
 const PART_R = 0u;
 const PART_B = 1u;                  // the keys with which U is added to S, decayed to the end of the chunk
-const PART_W = 2u;                  // with removal
-const PART_K = 3u;                  // with two keys, as B, for V
+const PART_W = 2u;                  // used if values are removed from S
+const PART_K = 3u;                  // used if k and b differ: the keys with which V is added, as B
 const PART_U = 0u;
-const PART_V = 1u;                  // with two keys
+const PART_V = 1u;                  // used if k and b differ
 const KEY_PARTS = 2u + REMOVES + 1u - ONE_KEY;
 const VALUE_PARTS = 2u - ONE_KEY;
 const KEPT_SLOTS = 10u;
@@ -29,5 +29,5 @@ fn decay_place(segment: u32, done: u32, head: u32) -> u32 {
     return value_part(VALUE_PARTS) + (slot * H + head) * N4;
 }
 
-// The number of the first chunk of a segment. Chunks of a segment have numbers in a row, and no two have the same.
+// The number of the first chunk of a segment. Chunks of a segment have consecutive numbers, which no other segment uses.
 fn first_slot(segment: u32) -> u32 { return segments[segment].first / BLOCK + segment; }

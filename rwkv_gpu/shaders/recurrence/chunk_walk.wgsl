@@ -1,7 +1,7 @@
 // S, a chunk at a time: U = W Sᵀ + U₀, y = R Sᵀ + Y₀, S = S diag(decay) + Uᵀ B      one workgroup per segment, head and SLICE rows of S
 //
-// With two keys also + Vᵀ K. SPLIT lanes share ROWS rows of S, whose columns stay in registers. What all rows of a chunk
-// read goes through workgroup memory: R and W, then B and K in their place. The next values are loaded meanwhile.
+// If k and b differ, Vᵀ K is added, too. SPLIT lanes share ROWS rows of S, whose columns stay in registers. Workgroup memory
+// holds the values that all rows of a chunk read: first R and W, then B and K. Meanwhile the next values are loaded.
 // needs token sum: sum_of; recurrence/chunk: Block, key_place, value_place; lib/step: kept_state
 // needs recurrence/chunk_stack: decay_place, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
@@ -12,14 +12,14 @@ const_assert WG == SLICE / ROWS * SPLIT;
 const_assert P % SLICE == 0u;
 const_assert N4 % SPLIT == 0u;
 const SLICES = P / SLICE;
-const ITEMS = BLOCK * N4;           // vec4s of a part
-const COLUMNS = N4 / SPLIT;         // vec4s of a lane in each row: every SPLIT-th, so that lanes load side by side
+const ITEMS = BLOCK * N4;           // vec4s of one part of the stack for a chunk
+const COLUMNS = N4 / SPLIT;         // vec4s of a row per lane: every SPLIT-th, so that neighbouring lanes load neighbouring memory
 const FOURS = BLOCK / 4u;
-const OWNED = 4u / min(SPLIT, 4u);  // tokens of four that a lane completes; from the fifth lane on, none
+const OWNED = 4u / min(SPLIT, 4u);  // how many of four tokens a lane completes; none from the fifth lane on
 const OWN = FOURS * OWNED * ROWS;
 const LOADS = (2u * ITEMS + WG - 1u) / WG;
 
-var<workgroup> stage: array<vec4f, 2u * ITEMS>;     // R and W, then B and K
+var<workgroup> stage: array<vec4f, 2u * ITEMS>;     // first R and W, then B and K
 var<workgroup> added: array<f32, 2u * BLOCK * SLICE>;   // U and V, by token
 
 // The terms that a lane adds to its sums.
@@ -70,7 +70,7 @@ fn run(group: u32, lane: u32) {
         }
         workgroupBarrier();
         put(&next, lane);
-        let after = min(done + most, segment.count);    // behind the last block is one without tokens
+        let after = min(done + most, segment.count);    // after the last block, a block without tokens
         let following = Block(segment.first + after, min(most, segment.count - after), head, alone);
         load(&next, following, PART_R, PART_W, lane);
         load_own(&mine, following, row, part);
@@ -90,7 +90,7 @@ fn save(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, place: u32) {
     }
 }
 
-// Two parts of a chunk, zeros for tokens that it does not have.
+// Two parts of a chunk; zeros for missing tokens.
 fn load(next: ptr<function, array<vec4f, LOADS>>, block: Block, first: u32, second: u32, lane: u32) {
     for (var n = 0u; n < LOADS; n++) {
         let e = n * WG + lane;
@@ -114,7 +114,7 @@ fn put(next: ptr<function, array<vec4f, LOADS>>, lane: u32) {
     }
 }
 
-// U, V and y of the tokens of a lane, as they are without S before the chunk. Others write y of the tokens of theirs.
+// U, V and y of a lane's tokens without the S before the chunk. Other lanes write y of their own tokens.
 fn load_own(mine: ptr<function, Own>, block: Block, row: u32, part: u32) {
     for (var i = 0u; i < OWN; i++) {
         let token = token_of(part, i / ROWS);
@@ -134,7 +134,7 @@ fn channel_of(part: u32, at: u32) -> f32 { return chunks[value_part(part) + at /
 // The n-th token of a lane.
 fn token_of(part: u32, n: u32) -> u32 { return n / OWNED * 4u + part % 4u + n % OWNED; }
 
-// U and y of four tokens, by the S before the chunk.
+// The contribution of the S before the chunk to U and y of four tokens.
 fn see(
     s: ptr<function, array<vec4f, ROWS * COLUMNS>>, mine: ptr<function, Own>,
     block: Block, four: u32, row: u32, own: u32, part: u32,
@@ -180,7 +180,7 @@ fn see(
     }
 }
 
-// S after the chunk.
+// The S after the chunk.
 fn add(
     s: ptr<function, array<vec4f, ROWS * COLUMNS>>, decay: ptr<function, array<vec4f, COLUMNS>>, own: u32, part: u32,
 ) {

@@ -3,9 +3,9 @@
 //# by_channel: Each channel of the key has a decay, computed from a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at
 // Parameters are the bias [H, N], A [H], the weight of the norm [N], and maybe taps.
-const RATE_AT = H * N;              // of A
-const GAIN_AT = H * N + H;          // of the weight
-const TAPS_AT = GAIN_AT + N;        // of a convolution
+const RATE_AT = H * N;              // the start of A
+const GAIN_AT = H * N + H;          // the start of the norm weight
+const TAPS_AT = GAIN_AT + N;        // the start of the convolution's taps
 
 var<workgroup> block_w: array<vec4f, ITEMS>;
 
@@ -27,9 +27,9 @@ fn past_scale(_token: u32) -> f32 { return 1.0; }
 //# by_head: A head has one decay, computed from a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at
 // Parameters are the bias [H], A [H], the weight of the norm [N], and maybe taps.
-const RATE_AT = H;                  // of A
-const GAIN_AT = 2u * H;             // of the weight
-const TAPS_AT = GAIN_AT + N;        // of a convolution
+const RATE_AT = H;                  // the start of A
+const GAIN_AT = 2u * H;             // the start of the norm weight
+const TAPS_AT = GAIN_AT + N;        // the start of the convolution's taps
 
 var<workgroup> token_decay: array<f32, BLOCK>;
 
@@ -76,7 +76,7 @@ fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 @group(0) @binding(9) var<storage, read> bias: array<vec4f>;            // [H, N / 4]
 
 const LANES_PER_CHANNEL = max(1u, WG / N);
-const CHANNELS = WG / LANES_PER_CHANNEL;        // at a time
+const CHANNELS = WG / LANES_PER_CHANNEL;        // channels at a time
 const PIECES_EACH = (PIECES + LANES_PER_CHANNEL - 1u) / LANES_PER_CHANNEL;
 
 var<private> plane: vec4u;

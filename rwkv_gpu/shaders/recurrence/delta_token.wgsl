@@ -1,8 +1,8 @@
 // S = decay(S) + d kᵀ, d = (v - S k) β, y = rms_norm(S q) · weight · then(gate)      one workgroup per head of a sequence's only row
 //
-// Memory is waited for once: every N / 4 neighbours ask for one of q, k, v and the gate, those behind them for decays and β, and
-// all for S, which comes last as it is the most. Norms over a head are sums over such neighbours, which are of one subgroup. S
-// stays in registers, as tiles of ROWS rows and 4 columns, SPLIT lanes for ROWS rows.
+// A workgroup waits for memory once: each N / 4 neighbouring lanes load one of q, k, v and the gate, the next lanes load decays and
+// β, and all load S, last because it is the largest. Norms over a head are sums over such neighbours, within one subgroup. S stays
+// in registers, as tiles of ROWS rows and 4 columns; SPLIT lanes share ROWS rows.
 // needs decay: prepare_decay; lib/sum/subgroup: group_sum; qkv: qkv_at
 // needs recurrence/delta_tensors: key_head_of, key_is_first, rate_at; recurrence/gain: gain_at
 // needs recurrence/step/delta_rule: advance; tile: load_tile, store_tile, store_y; y: write_y
@@ -13,17 +13,17 @@
 const N4 = N / 4u;
 const D4 = H * N4;
 const ITEMS = N4;
-const COLUMNS = N4 / SPLIT;         // tiles of a lane: every SPLIT-th, so that lanes load side by side
-const GATE = 3u;                    // behind q, k and v
-const LOADED = 4u * N4;             // vec4s of these four
+const COLUMNS = N4 / SPLIT;         // tiles per lane: every SPLIT-th, so that neighbouring lanes load neighbouring memory
+const GATE = 3u;                    // the index of the gate, after q, k and v
+const LOADED = 4u * N4;             // vec4s of q, k, v and the gate
 const TURNS = (LOADED + WG - 1u) / WG;
 
 const_assert WG == N / ROWS * SPLIT;
 const_assert COLUMNS % 4u == 0u;
 const_assert WG % N4 == 0u && (N4 & (N4 - 1u)) == 0u;
 
-var<workgroup> block_r: array<vec4f, N4>;       // q of length one, over the root of N
-var<workgroup> block_k: array<vec4f, N4>;       // of length one
+var<workgroup> block_r: array<vec4f, N4>;       // q, scaled to length one and divided by sqrt(N)
+var<workgroup> block_k: array<vec4f, N4>;       // k, scaled to length one
 var<workgroup> block_v: array<vec4f, N4>;
 var<workgroup> block_gain: array<vec4f, N4>;
 var<workgroup> block_y: array<f32, N>;
@@ -31,19 +31,19 @@ var<workgroup> rate: f32;                       // β
 
 // The token of a head.
 struct Block {
-    row: u32,       // of the step
+    row: u32,       // the row of the step
     tokens: u32,
     head: u32,
 }
 
 fn run(group: u32, lane: u32) {
-    let row = group / H;                        // of the sequence that has this number, too
+    let row = group / H;                        // the sequence has the same number
     if row >= step.segments {
         return;
     }
     let segment = segments[row];
     let block = Block(row, 1u, group % H);
-    let first = lane / SPLIT * ROWS;            // row of S
+    let first = lane / SPLIT * ROWS;            // the first row of S of the lane
     let part = lane % SPLIT;
     let source = ((segment.source * H + block.head) * N + first) * N4 + part;
     let written = ((segment.written * H + block.head) * N + first) * N4 + part;
@@ -55,7 +55,7 @@ fn run(group: u32, lane: u32) {
     if behind == N4 % WG {
         rate = rate_at(row, block.head);
     }
-    var s: array<Tile, COLUMNS>;                // of zeros
+    var s: array<Tile, COLUMNS>;                // initially zeros
     if segment.start > 0u {
         for (var c = 0u; c < COLUMNS; c++) {
             s[c] = load_tile(source + c * SPLIT);
@@ -78,7 +78,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// A vec4 of q, k, v or what y is multiplied by, to workgroup memory: number i of those four.
+// Copies a vec4 of q, k, v or the gate to workgroup memory; i is its index among the vec4s of all four.
 fn load_vectors(block: Block, i: u32) {
     let which = i / N4;
     let n = i % N4;
@@ -102,5 +102,5 @@ fn load_vectors(block: Block, i: u32) {
 
 fn rate_of(_token: u32) -> f32 { return rate; }
 
-// Where a vec4 of the head lies in [T, H, N / 4].
+// The place of a vec4 of the head in [T, H, N / 4].
 fn item_place(block: Block, i: u32) -> u32 { return block.row * D4 + block.head * N4 + i; }

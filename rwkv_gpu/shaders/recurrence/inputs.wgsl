@@ -1,10 +1,10 @@
 // The inputs of a token.
 
-//# delta_rule: q and k of length one, v, and β of a gated delta net; several value heads may share a key head
+//# delta_rule: The inputs of a gated delta net: q and k of length one, v, and β. Several value heads may share a key head.
 // needs qkv: qkv_at; recurrence/delta_tensors: key_head_of, key_is_first, rate_at
 // needs recurrence/sums: token_sum, token_sum_of_squares
 var<workgroup> token_rate: array<f32, BLOCK>;
-var<workgroup> token_scales: array<vec2f, BLOCK>;   // of q and of k
+var<workgroup> token_scales: array<vec2f, BLOCK>;   // the factors of q and of k
 
 fn load_inputs(block: Block, lane: u32) {
     let key_head = key_head_of(block.head);
@@ -34,7 +34,7 @@ fn load_inputs(block: Block, lane: u32) {
 
 fn rate_of(token: u32) -> f32 { return token_rate[token]; }
 
-//# heads: q, k and v of each head, one head after the other: nothing is removed, and there is no bonus for the present token
+//# heads: q, k and v of each head, head by head. No value is removed from the state, and the present token has no bonus.
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // [T, H, 3, N / 4]
 
 fn load_inputs(block: Block, lane: u32) {
@@ -49,9 +49,9 @@ fn load_inputs(block: Block, lane: u32) {
 
 fn bonus_of(_token: u32) -> f32 { return 0.0; }
 
-//# wkv6: The inputs of RWKV-6: r, k, v and a gate. Several heads may share one key head. Keys may be scaled by 1 - decay.
+//# wkv6: The inputs of RWKV-6: r, k, v and a gate. Several heads may share a key head. FADES multiplies keys by 1 - decay.
 // needs bonus: first_of; decay: decay_at; lib/step: apart; recurrence/sums: token_sum
-@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
+@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // a stack of r [T, H, N / 4], k and v [T, KEY_HEADS, N / 4], and the gate [T, H, N / 4]
 
 const K4 = KEY_HEADS * N4;
 

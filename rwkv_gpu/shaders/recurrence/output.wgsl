@@ -21,7 +21,7 @@ fn conclude(first: vec4f, block: Block, lane: u32) {
 
 //# gated_rms: y = rms_norm(S r) · weight · then(gate), normed over the head
 // needs recurrence/gain: gain_at; recurrence/sums: token_sum_of_squares; recurrence/walk: y4; y: write_y
-var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / that of S r
+var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / the deviation of S r
 
 fn last_of(block: Block, i: u32) -> vec4f {
     if i >= block.tokens * N4 {
@@ -53,10 +53,10 @@ fn conclude(first: vec4f, block: Block, lane: u32) {
 // needs recurrence/sums: token_sum, token_sum_of_squares
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [D / 4] each, weight and bias of the norm from GAIN on
 
-var<workgroup> token_mean: array<f32, BLOCK>;       // of S r
-var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / that of S r
+var<workgroup> token_mean: array<f32, BLOCK>;       // the mean of S r
+var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / the deviation of S r
 
-// The factors of a vec4 of S r at the end.
+// The factors that a vec4 of S r is multiplied by at the end.
 struct Last {
     weight: vec4f,
     bias: vec4f,

@@ -1,6 +1,6 @@
 // One step of the state.
 
-//# added: S + v kᵀ after the decay; r reads the old S, and the new token by its bonus, or the new S
+//# added: S + v kᵀ after the decay. r reads the old S plus the new token times its bonus, or the new S.
 // needs decay: decay_at; inputs: bonus_of; row sum: row_add; tile: Rows, grow, load_v, times
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
     let v = load_v(token * N + row);
@@ -25,7 +25,7 @@ fn advance_tile(s: ptr<function, array<Tile, COLUMNS>>, c: u32, token: u32, base
     return times(now, block_r[j]);
 }
 
-//# delta_rule: d = (v - S k) β after the decay, S + d kᵀ, which r reads
+//# delta_rule: d = (v - S k) β after the decay. r reads S + d kᵀ.
 // needs decay: decay_at, past_key, past_scale; inputs: rate_of; row sum: row_add; tile: Rows, grow, load_v, times
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
     var seen = Rows(0.0);

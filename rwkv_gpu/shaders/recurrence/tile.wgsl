@@ -16,7 +16,7 @@ fn next(tile: Tile, w: vec4f, k: vec4f, ka: vec4f, v: Rows, removed: Rows) -> Ti
     );
 }
 
-// S a token on, without removal.
+// Advances S by a token, without removal.
 fn grow(tile: Tile, w: vec4f, k: vec4f, v: Rows) -> Tile {
     return Tile(
         fma(tile[0], vec4f(w.x), v * k.x),
@@ -50,7 +50,7 @@ fn store_y(i: u32, out: Rows) {
 //# one_row: A lane holds tiles of one row of S.
 const ROWS = 1u;
 alias Rows = f32;
-alias Tile = vec4f;                 // by column
+alias Tile = vec4f;                 // one number per column
 
 fn times(tile: Tile, x: vec4f) -> Rows { return dot(tile, x); }
 
@@ -58,7 +58,7 @@ fn next(tile: Tile, w: vec4f, k: vec4f, ka: vec4f, v: Rows, removed: Rows) -> Ti
     return fma(tile, w, v * k - removed * ka);
 }
 
-// S a token on, without removal.
+// Advances S by a token, without removal.
 fn grow(tile: Tile, w: vec4f, k: vec4f, v: Rows) -> Tile { return fma(tile, w, v * k); }
 
 fn load_tile(place: u32) -> Tile { return state[place]; }

@@ -1,7 +1,7 @@
 // Walks the tokens of a segment with S in registers, as tiles of ROWS rows and 4 columns      SPLIT lanes per ROWS rows of S
 //
-// BLOCK tokens at a time are made ready by all lanes together in workgroup memory, then run through without a barrier, then
-// concluded by all lanes together. Software Vulkan stops an invocation after 65,535 turns of all its loops, so the inner ones
+// All lanes together prepare BLOCK tokens in workgroup memory. Then each lane processes them without a barrier, and all lanes
+// together write the results. Software Vulkan stops an invocation after 65,535 iterations of all its loops, so the inner ones
 // are unrolled by 4.
 // needs kernel: advance, prepare; lib/step: kept_state; output: conclude, last_of; tile: load_tile, store_tile, store_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
@@ -13,8 +13,8 @@ const_assert COLUMNS % 4u == 0u;
 const_assert BLOCK <= WG;
 const N4 = N / 4u;
 const D4 = H * N4;
-const COLUMNS = N4 / SPLIT;         // tiles of a lane: every SPLIT-th, so that lanes load side by side
-const ITEMS = BLOCK * N4;           // vec4s of a vector in a block
+const COLUMNS = N4 / SPLIT;         // tiles per lane: every SPLIT-th, so that neighbouring lanes load neighbouring memory
+const ITEMS = BLOCK * N4;           // vec4s of one vector for all tokens of a block
 
 var<workgroup> block_r: array<vec4f, ITEMS>;
 var<workgroup> block_k: array<vec4f, ITEMS>;
@@ -23,7 +23,7 @@ var<workgroup> block_y: array<f32, 4u * ITEMS>;
 
 // Tokens that are processed together.
 struct Block {
-    row: u32,       // of the step, of the first token
+    row: u32,       // the first token's row of the step
     tokens: u32,
     head: u32,
 }
@@ -38,7 +38,7 @@ fn run(group: u32, lane: u32) {
     let part = lane % SPLIT;
     let source = ((segment.source * H + head) * N + row) * N4 + part;
     let written = ((segment.written * H + head) * N + row) * N4 + part;
-    var s: array<Tile, COLUMNS>;        // of zeros
+    var s: array<Tile, COLUMNS>;        // initially zeros
     if segment.start > 0u {
         for (var c = 0u; c < COLUMNS; c++) {
             s[c] = load_tile(source + c * SPLIT);
@@ -47,7 +47,7 @@ fn run(group: u32, lane: u32) {
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let block = Block(segment.first + done, min(BLOCK, segment.count - done), head);
         let last = last_of(block, lane);     // loaded while the tokens are processed
-        workgroupBarrier();                  // the block before has been read by all
+        workgroupBarrier();                  // all lanes have read the previous block
         prepare(block, lane);
         for (var token = 0u; token < block.tokens; token++) {
             let out = advance(&s, token, token * N4 + part, row);
@@ -69,7 +69,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// Where a vec4 of a block lies in [T, H, N / 4].
+// The place of a vec4 of a block in [T, H, N / 4].
 fn item_place(block: Block, i: u32) -> u32 {
     return (block.row + i / N4) * D4 + block.head * N4 + i % N4;
 }

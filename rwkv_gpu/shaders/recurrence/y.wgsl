@@ -17,7 +17,7 @@ fn write_y(block: Block, i: u32, value: vec4f) {
 
 //# round: y is also written as float16.
 // needs kernel: item_place; lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
-@group(0) @binding(10) var<storage, read_write> rounded: array<vec2u>;   // as round_rows writes it, without exponents
+@group(0) @binding(10) var<storage, read_write> rounded: array<vec2u>;   // in the layout of round_rows, without exponents
 
 fn write_y(block: Block, i: u32, value: vec4f) {
     y[item_place(block, i)] = value;

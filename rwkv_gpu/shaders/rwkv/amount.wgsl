@@ -1,6 +1,6 @@
 // The share of the previous row that is mixed in.
 
-//# constant: The same for every row.
+//# constant: The share is the same for every row.
 fn amounts(m: u32, _first: u32, d: u32) -> array<f32, ROWS> {
     var found: array<f32, ROWS>;
     for (var i = 0u; i < ROWS; i++) {

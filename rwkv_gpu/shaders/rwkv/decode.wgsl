@@ -25,7 +25,7 @@ fn quantise_output(_at: Place, _lane: u32) {}
 
 const ABSENT = 0xffffffffu;
 
-alias LoadedGates = u32;      // nothing
+alias LoadedGates = u32;      // no loaded values
 
 fn load_gates(_at: Place, _lane: u32) -> LoadedGates { return 0u; }
 fn put(_asked: LoadedGates, _lane: u32) {}
@@ -49,16 +49,16 @@ fn gate_values(_asked: LoadedGates, at: Place) -> array<vec4f, ROWS> {
 }
 
 //# lora_gates
-// w, a, gate and v_gate of a lane's channels: then(W x + b) of each, the second halves of LoRAs, W [D, RANKS] and x [T, RANKS].
+// w, a, gate and v_gate of a lane's channels, computed as the second halves of LoRAs: then(W x + b), W [D, RANKS] and x [T, RANKS].
 //
-// The lanes of a row of S share the same row of each W, 16 bytes at a time. Each matrix is named by a constant, not by the
-// turn of a loop: arrays whose places a compiler does not know would not stay in registers.
+// The lanes of a row of S share the same row of each W, 16 bytes at a time. A constant names each matrix, not the counter of a
+// loop: arrays with an index that compilers do not know would not stay in registers.
 // needs format: floats; kernel: channel; lib/activation: activation; sum: group_sum; weights: four_of
-@group(0) @binding(2) var<storage, read> lora_inputs: array<vec4f>;            // x of each, the parts of a stack that start at LOWS
-@group(0) @binding(8) var<storage, read> w: array<vec4u>;               // each W from WHERE on, whose rows have PIECES of 16 bytes
+@group(0) @binding(2) var<storage, read> lora_inputs: array<vec4f>;            // the inputs of all LoRAs, which start at LOWS in a stack
+@group(0) @binding(8) var<storage, read> w: array<vec4u>;               // all W from WHERE on, in rows of PIECES times 16 bytes
 
 const PIECE = 4u * FOURS;                       // weights in 16 bytes
-const STAGED = TURNS * FOURS * LANES_PER_ROW;            // vec4s of x, with zeros behind the end of each
+const STAGED = TURNS * FOURS * LANES_PER_ROW;            // vec4s of the inputs, each padded with zeros
 const ROUNDS = (STAGED + WG - 1u) / WG;
 
 var<private> plane: vec4u;
@@ -83,7 +83,7 @@ fn load_gates(at: Place, lane: u32) -> LoadedGates {
 
 fn load_matrix(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces: u32, start: u32) {
     for (var turn = 0u; turn < (pieces + LANES_PER_ROW - 1u) / LANES_PER_ROW; turn++) {
-        let piece = min(turn * LANES_PER_ROW + at.part, pieces - 1u);        // beyond the last it meets zeros
+        let piece = min(turn * LANES_PER_ROW + at.part, pieces - 1u);        // beyond the last element, it is multiplied by zeros
         for (var j = 0u; j < ROWS; j++) {
             (*loaded).raw[(first + turn) * ROWS + j] = w[start + (at.head * N + at.row + j) * pieces + piece];
         }
@@ -107,7 +107,7 @@ fn low_of(token: u32, e: u32) -> vec4f {
 // Gates are computed from products and a bias.
 fn gates_from(m: u32, d: u32, _token: u32) -> vec4f { return vectors[(5u + m) * D4 + d]; }
 
-// For all lanes to read.
+// Makes the values available to all lanes.
 fn put(loaded: LoadedGates, lane: u32) {
     for (var i = 0u; i < ROUNDS; i++) {
         if i * WG + lane < STAGED {
@@ -159,7 +159,7 @@ fn multiply(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces: u
 //# own_value: The first layer has no v to mix in.
 fn first_of(_token: u32) -> vec4f { return vec4f(); }
 
-//# quantise: y is also written as integers, by some lanes from the results of all. Decays are no longer needed by then.
+//# quantise: y is also written as integers: some lanes convert the results of all lanes. Decays are no longer needed then.
 // needs kernel: decays_at; lib/store_quantised: store_quantised
 @group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 

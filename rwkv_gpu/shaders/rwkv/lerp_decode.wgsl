@@ -1,6 +1,6 @@
 // y_i[t] = x[t] + (before[t] - x[t]) · (mix_i + U_i low_i[t])      LANES_PER_NUMBER lanes for a number of ROWS rows
 //
-// Rows of U are short: neighbouring lanes load one together, once for all ROWS rows.
+// Rows of U are short: neighbouring lanes load a row together, once for all ROWS rows of x.
 // needs before: before_at; lib/step: apart; sum: group_sum
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(3) var<storage, read> mix: array<f32>;       // [MIXES, D]
@@ -9,7 +9,7 @@
 @group(0) @binding(6) var<storage, read> up: array<vec4f>;      // [MIXES, D, RANK / 4]
 
 const RANK4 = RANK / 4u;
-const TURNS = (RANK4 + LANES_PER_NUMBER - 1u) / LANES_PER_NUMBER;       // vec4s of a row of U for a lane
+const TURNS = (RANK4 + LANES_PER_NUMBER - 1u) / LANES_PER_NUMBER;       // vec4s of a row of U per lane
 
 const_assert RANK % 4u == 0u && D % 4u == 0u;
 const_assert WG % LANES_PER_NUMBER == 0u;
@@ -18,7 +18,7 @@ fn run(group: u32, lane: u32) {
     let numbers = MIXES * D;
     let across = (numbers + WG / LANES_PER_NUMBER - 1u) / (WG / LANES_PER_NUMBER);
     let own = group % across * (WG / LANES_PER_NUMBER) + lane / LANES_PER_NUMBER;
-    let number = min(own, numbers - 1u);                // of [MIXES, D]
+    let number = min(own, numbers - 1u);                // an index into [MIXES, D]
     let m = number / D;
     let d = number % D;
     let first = group / across * ROWS;

@@ -11,9 +11,9 @@
 
 const_assert D % 4u == 0u;
 const D4 = D / 4u;
-const MINE = (D4 + WG - 1u) / WG;     // vec4s of a row for a lane
-const KEPT = MINE <= 4u;            // whether values stay in registers, or are read again
-const PRELOADED = MINE == 1u;           // whether the factors of the rows are loaded during the norm
+const MINE = (D4 + WG - 1u) / WG;     // vec4s of a row per lane
+const KEPT = MINE <= 4u;            // true if values stay in registers; otherwise they are read again
+const PRELOADED = MINE == 1u;           // true if the factors of the rows are loaded during the norm
 
 struct Rows {
     t: u32,
@@ -22,15 +22,15 @@ struct Rows {
 }
 
 struct Both {
-    here: vec4f,    // of x[t]
-    there: vec4f,   // of the row before it
+    here: vec4f,    // a vec4 of x[t]
+    there: vec4f,   // the same vec4 of the previous row
 }
 
 struct Norm {
-    mean: vec2f,    // of both rows
+    mean: vec2f,    // the means of both rows
     scale: vec2f,
-    first: bool,    // whether the row before is a state, which is normed
-    fresh: bool,    // or zeros
+    first: bool,    // true if the previous row is a state, which is already normed
+    fresh: bool,    // true if the sequence has no previous row; zeros replace it
 }
 
 fn run(group: u32, lane: u32) {
@@ -59,7 +59,7 @@ fn run(group: u32, lane: u32) {
             mixes[m] = mix[m * D4 + lane];
         }
     }
-    var sums = vec2f();                 // of x[t] and of the row before it
+    var sums = vec2f();                 // the sums of x[t] and of the previous row
     for (var i = 0u; i < MINE; i++) {
         let both = load(rows, i, lane);
         if KEPT {
@@ -81,7 +81,7 @@ fn run(group: u32, lane: u32) {
     let scale = inverseSqrt(reduce_add2(squares, lane) / f32(D) + EPS);
 
     // The first row's workgroup is the only one that touches the states, each lane its own elements: read, then replaced.
-    // So it norms the last row, too.
+    // Therefore it also norms the last row.
     let fresh = first && segment.start == 0u;
     let last = t + segment.count - 1u;
     var own = vec2f(mean.x, scale.x);   // mean and scale of the last row
@@ -89,7 +89,7 @@ fn run(group: u32, lane: u32) {
         own = moments(last, lane);
     }
     let norm = Norm(mean, scale, first, fresh);
-    var most = 0.0;                     // of all mixes of the row
+    var most = 0.0;                     // the largest magnitude in all mixes of the row
     for (var i = 0u; ROUNDS && i < MINE; i++) {
         let d = i * WG + lane;
         if d < D4 {

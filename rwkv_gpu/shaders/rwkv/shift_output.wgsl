@@ -8,7 +8,7 @@ fn begin(_most: f32, _t: u32, _lane: u32) {}
 fn put(_xx: vec4f, _shift: vec4f, _t: u32, _d: u32) {}
 
 //# quantise
-// Mixed rows are also written as integers if those of m start at one of STARTS. Each is a separate call: loops with shuffles are not unrolled.
+// Mixed rows are also written as integers, if row m starts at one of STARTS. Each is a separate call: loops with shuffles are not unrolled.
 // needs lib/store_quantised: store_quantised
 @group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 
@@ -36,7 +36,7 @@ fn put_one(xx: vec4f, shift: vec4f, start: u32, m: u32, t: u32, d: u32) {
     }
 }
 
-//# round: Mixed rows are also written as float16 if those of m start at one of STARTS, with one power of two per row.
+//# round: Mixed rows are also written as float16, if row m starts at one of STARTS, with one power of two per row.
 // needs lanes: reduce_max
 // needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of_four, place_of_exponent
 @group(0) @binding(9) var<storage, read_write> rounded: array<vec2u>;

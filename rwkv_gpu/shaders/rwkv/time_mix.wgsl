@@ -1,7 +1,7 @@
 // S = S diag(w) + v kᵀ - (S κ)(κ a)ᵀ, y = (norm(S r) + (r · k r_k) v) gate      one workgroup per segment and head
 // needs recurrence/sums: token_sum, token_sum_of_squares; recurrence/walk: item_place
 // needs rwkv/mixed: gate_part, own_value, part_of; row sum: row_add; tile: Rows, load_v, next, times
-const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
+const GAIN = 3u;                    // the first norm vector in `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
 
 var<workgroup> block_w: array<vec4f, ITEMS>;
 var<workgroup> block_kk: array<vec4f, ITEMS>;       // κ, not yet normalised
@@ -9,7 +9,7 @@ var<workgroup> block_ka: array<vec4f, ITEMS>;       // κ a, not yet normalised
 var<workgroup> token_scale: array<f32, BLOCK>;      // 1 / |κ|²
 var<workgroup> token_bonus: array<f32, BLOCK>;
 
-// S a token on; gives a lane's part of S r, added up.
+// Advances S by a token. Returns a lane's part of S r.
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
     var removed = Rows(0.0);
     for (var c = 0u; c < COLUMNS; c += 4u) {
@@ -30,7 +30,7 @@ fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u
     return row_add(out);
 }
 
-// One tile of S, a token on; gives its part of S r.
+// Advances one tile of S by a token. Returns its part of S r.
 fn advance_tile(s: ptr<function, array<Tile, COLUMNS>>, c: u32, base: u32, v: Rows, removed: Rows) -> Rows {
     let j = base + c * SPLIT;
     let now = next((*s)[c], block_w[j], block_k[j], block_ka[j], v, removed);
@@ -38,7 +38,7 @@ fn advance_tile(s: ptr<function, array<Tile, COLUMNS>>, c: u32, base: u32, v: Ro
     return times(now, block_r[j]);
 }
 
-// Loads a block of tokens: all that does not depend on S.
+// Loads the values of a block of tokens that do not depend on S.
 fn prepare(block: Block, lane: u32) {
     for (var i = lane; i < block.tokens * N4; i += WG) {
         let token = item_place(block, i);

@@ -1,8 +1,7 @@
 // S = S diag(w) + v kᵀ - (S κ)(κ a)ᵀ, y = (norm(S r) + (r · k r_k) v) gate      one token: a workgroup per sequence and head, LANES_PER_ROW lanes per ROWS rows of S
 //
-// The lanes of a row of S have its channel, too: its v, w, a and gate. Vectors of the head go through workgroup memory, where
-// each is loaded once, as do w and a, which are wanted by column, and S r, which is normed over the head. All that does not
-// depend on each other is asked for at once.
+// The lanes of a row of S also compute its channel: v, w, a and gate. Workgroup memory holds the vectors of the head, each loaded
+// once, w and a, which are read by column, and S r, which is normed over the head. Independent loads are all issued at once.
 // needs gates: gate_values, gates_from, load_gates, put; output: collect_output, quantise_output
 // needs rows: beyond, segment_of; sum: group_sum; value: first_of
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], at R, K, V of a stack
@@ -13,7 +12,7 @@
 const N4 = N / 4u;
 const D4 = H * N4;
 const NEUTRAL = vec4f(0.0, 0.0, 1.0, 0.0);      // the value of a missing gate or v_gate
-const COLUMNS = N4 / LANES_PER_ROW;          // vec4s of a lane: every LANES_PER_ROW-th, so that lanes read side by side
+const COLUMNS = N4 / LANES_PER_ROW;          // vec4s of a row per lane: every LANES_PER_ROW-th, so that neighbouring lanes read neighbouring memory
 
 // The vectors of a head.
 const OF_R = 0u;
@@ -26,7 +25,7 @@ const OF_R_K = 6u;
 const OF_WEIGHT = 7u;               // weight of the norm
 const OF_BIAS = 8u;
 const OF_GATES = 9u;                // inputs of w, a, gate and v_gate
-const VECTORS = 13u * N4;           // number of vec4s
+const VECTORS = 13u * N4;           // vec4s of all vectors
 const LOADS = (VECTORS + WG - 1u) / WG;
 
 const_assert WG * ROWS == N * LANES_PER_ROW;
@@ -42,8 +41,8 @@ var<workgroup> outs: array<f32, N>;     // S r
 struct Place {
     token: u32,
     head: u32,
-    row: u32,       // its first, of S
-    part: u32,      // of a row: its first vec4
+    row: u32,       // the first row of S of the lane
+    part: u32,      // the first vec4 of the lane in a row
 }
 
 fn run(group: u32, lane: u32) {
@@ -55,7 +54,7 @@ fn run(group: u32, lane: u32) {
         mine[i] = vector_of(at, min(i * WG + lane, VECTORS - 1u));
     }
     let loaded = load_gates(at, lane);
-    if beyond(token) {      // not of `at`, which has fields that differ by lane, and so would not count as uniform
+    if beyond(token) {      // `at` also has fields that differ between lanes, so its token would not count as uniform
         return;
     }
     let source = ((segment.source * H + at.head) * N + at.row) * N4 + at.part;
@@ -150,12 +149,12 @@ fn run(group: u32, lane: u32) {
     quantise_output(at, lane);
 }
 
-// What lies at place e of what workgroups keep of a head.
+// Element e of the values of a head in workgroup memory.
 fn vector_of(at: Place, e: u32) -> vec4f {
     let which = e / N4;
     let d = at.head * N4 + e % N4;
     let token = at.token * D4 + d;
-    var found = vec4f();    // returned once: FXC misses a return where a case has two
+    var found = vec4f();    // a single return: FXC misses a return in a case with two
     switch which {
         case OF_R: { found = rkv[R + token]; }
         case OF_K: { found = rkv[K + token]; }

@@ -14,7 +14,7 @@ fn store(number: u32, channel: u32, s: vec3f) {
     }
 }
 
-// Adds v with the exponent k to the sums.
+// Adds v, weighted by e^k, to the sums.
 fn added(s: vec3f, k: f32, v: f32) -> vec3f {
     let m = max(s.z, k);
     return vec3f(s.xy * exp(s.z - m) + vec2f(v, 1.0) * exp(k - m), m);

@@ -1,11 +1,11 @@
 // A logit after bias, penalties and mask, LEAST if the token is impossible; and the update of the counts for later penalties.
 // needs lanes: reduce_add2, reduce_max2; mask: allowed; sampling/draw: is_set
-@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, PAIRS]: how often, and when last; then biases
+@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, PAIRS]: the count of each token and its last occurrence; then biases
 
-const WORDS = (V + 31u) / 32u;              // of a bit for each token
-const PAIRS = V + WORDS + BIASES / 2u;      // of a slot
+const WORDS = (V + 31u) / 32u;              // words that hold a bit for each token
+const PAIRS = V + WORDS + BIASES / 2u;      // pairs of numbers per slot
 
-const CHANGES = true;           // whether logits may be adjusted, or cut off
+const CHANGES = true;           // true if logits may be adjusted or truncated
 
 fn adjusted(row: u32, draw: Draw, token: u32, raw: f32) -> f32 {
     var x = max(raw, LEAST);

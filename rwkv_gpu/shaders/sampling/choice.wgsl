@@ -20,7 +20,7 @@ fn choose(row: u32, draw: Draw, whole: Whole, lane: u32) {
         }
     }
     let token = reduce_best(best.key, best.token, lane);
-    // By the lane that has it, or the first where there is none.
+    // The lane with the winner writes it; if there is none, the first lane does.
     if select(lane == 0u, best.token == token, token < V) {
         finish(row, draw, best, whole);
     }
@@ -31,7 +31,7 @@ fn finish(row: u32, draw: Draw, best: Best, whole: Whole) {
         chosen[row] = vec4u(NO_TOKEN, 0u, SKIPPED, 0u);
     } else if whole.most.y >= MOST || whole.most.x <= LEAST || best.token >= V {
         chosen[row] = vec4u(NO_TOKEN, 0u, select(NOTHING_LEFT, BAD_NUMBERS, whole.most.y >= MOST), 0u);
-        sampled[draw.seat] = 0u;   // a token that exists, for what reads it
+        sampled[draw.seat] = 0u;   // an existing token, so that readers stay within the vocabulary
     } else {
         var raw = best.x;
         if CHANGES {

@@ -4,12 +4,12 @@ struct Draw {
     flags: u32,
     seed_low: u32,
     seed_high: u32,
-    number: u32,        // draws that the sequence made before
-    tokens: u32,        // that it has so far
+    number: u32,        // the number of earlier draws of the sequence
+    tokens: u32,        // the number of tokens of the sequence
     coldness: f32,      // 1 / temperature
     top_k: u32,
     top_p: f32,
-    min_p: f32,         // its logarithm
+    min_p: f32,         // the logarithm of min-p
     repetition: f32,
     presence: f32,
     frequency: f32,
@@ -20,14 +20,14 @@ struct Draw {
 
 fn is_set(draw: Draw, flag: u32) -> bool { return (draw.flags & flag) != 0u; }
 
-// A bijection of 32 bits after which each hangs on all.
+// A bijection of 32 bits in which each output bit depends on every input bit.
 fn stir(x0: u32) -> u32 {
     let x1 = (x0 ^ (x0 >> 16u)) * 0x7feb352du;
     let x2 = (x1 ^ (x1 >> 15u)) * 0x846ca68bu;
     return x2 ^ (x2 >> 16u);
 }
 
-// What all tokens of a draw share.
+// The part of the hash that all tokens of a draw share.
 fn draw_keys(draw: Draw) -> vec2u {
     let low = stir(draw.seed_low + 0x9e3779b9u);
     let first = stir(draw.number ^ stir(draw.seed_high ^ low));

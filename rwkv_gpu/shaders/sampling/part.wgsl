@@ -4,21 +4,21 @@ const LEAST = -3.4e38;
 const MOST = 3.4e38;
 
 struct Part {
-    most: f32,              // of the adjusted logits; LEAST where none is possible
-    sum: f32,               // of exp(x - most)
-    raw_most: f32,          // of the logits as they came; MOST where one is NaN or +inf
-    raw_sum: f32,           // of exp(x - raw_most)
-    token: u32,             // what is drawn from the block
-    listed: atomic<u32>,    // of the first block of a row: the tokens of the row that may be kept
-    x: f32,                 // its logit, adjusted
+    most: f32,              // the maximum of the adjusted logits; LEAST if no token is possible
+    sum: f32,               // the sum of exp(x - most)
+    raw_most: f32,          // the maximum of the unchanged logits; MOST if one is NaN or +inf
+    raw_sum: f32,           // the sum of exp(x - raw_most)
+    token: u32,             // the token drawn from the block
+    listed: atomic<u32>,    // in the first block of a row: the number of tokens of the row that may be kept
+    x: f32,                 // the adjusted logit of that token
     free: u32,
 }
 
-// The winner of some tokens: the least of those whose key is greatest.
+// The winner of several tokens: the smallest id among those with the greatest key.
 struct Best {
     key: f32,
     token: u32,
-    x: f32,                 // as that of a part
+    x: f32,                 // its adjusted logit
 }
 
 fn better(one: Best, other: Best) -> Best {

@@ -4,12 +4,12 @@
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
 
-const AT_ONCE = min(4u, SPAN / WG);     // logits that a lane asks for before it looks at the first
-const ONCE = WG * AT_ONCE == SPAN;      // whether these are all, so that they stay in registers
+const AT_ONCE = min(4u, SPAN / WG);     // logits that a lane loads before it uses the first
+const ONCE = WG * AT_ONCE == SPAN;      // true if these are all logits of a lane, so that they stay in registers
 
 const_assert SPAN % (WG * AT_ONCE) == 0u;
 
-// Logits as they came, and adjusted: LEAST where they are impossible, or beyond the last.
+// Logits unchanged and adjusted: LEAST for impossible tokens, and beyond the last.
 struct Few {
     raw: array<f32, AT_ONCE>,
     x: array<f32, AT_ONCE>,
@@ -26,7 +26,7 @@ fn run(group: u32, lane: u32) {
     let end = min(V, (block + 1u) * SPAN);
 
     var few: Few;
-    var most = vec2f(LEAST);            // of the adjusted logits, and of those that came
+    var most = vec2f(LEAST);            // the maxima of adjusted and of unchanged logits
     for (var base = first; base < end; base += WG * AT_ONCE) {
         few = few_at(row, draw, base);
         for (var n = 0u; n < AT_ONCE; n++) {
@@ -56,7 +56,7 @@ fn run(group: u32, lane: u32) {
     }
     sums = reduce_sums(sums, lane);
     let place = reduce_best(best.key, best.token, lane);
-    // Who has the winner says what has been found, or the first of the lanes where there is none.
+    // The lane with the winner writes the results; if there is none, the first lane does.
     if select(lane == 0u, best.token == place, place < V) {
         let at = row * BLOCKS + block;
         parts[at].most = most.x;
@@ -74,7 +74,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// Beyond the last token that of the last, which is impossible.
+// The logit of a token; beyond the last token, that of the last, which is marked impossible.
 fn few_at(row: u32, draw: Draw, base: u32) -> Few {
     var few: Few;
     for (var n = 0u; n < AT_ONCE; n++) {

@@ -7,10 +7,10 @@
 var<workgroup> maxima: array<f32, BLOCKS>;  // the maximum of each block
 var<workgroup> kth: u32;                    // the order of the k-th largest of them
 var<workgroup> within: atomic<u32>;         // the number of listed tokens in this block
-var<workgroup> start: u32;                  // where they begin in the list
+var<workgroup> start: u32;                  // the start of the block's tokens in the list
 
 const MINE = SPAN / WG;                 // tokens of a lane
-const FEW_MINE = MINE <= 4u;            // whether it keeps their orders in registers, or finds them again
+const FEW_MINE = MINE <= 4u;            // true if a lane keeps the orders of its tokens in registers; otherwise it computes them again
 
 fn run(group: u32, lane: u32) {
     let row = group / BLOCKS;
@@ -36,7 +36,7 @@ fn run(group: u32, lane: u32) {
     let whole = whole_of(row, lane);
     let bounds = bounds_of(row, draw, whole, lane);
 
-    // Counted, then given a place at once, then written.
+    // Tokens are counted, get their places at once, and are then written.
     var mine = 0u;
     for (var n = 0u; n < MINE; n++) {
         if !FEW_MINE {
@@ -71,18 +71,18 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// Beyond the last token less than any bound.
+// The order of a token; beyond the last token, less than any bound.
 fn order_at(row: u32, draw: Draw, token: u32) -> u32 {
     return select(0u, order(logit_of(row, draw, min(token, V - 1u))), token < V);
 }
 
-// The least order that may be kept, which may be a guess, and what is surely not above it.
+// The smallest order that may be kept, which may be an estimate, and a lower bound of it.
 fn bounds_of(row: u32, draw: Draw, whole: Whole, lane: u32) -> vec2u {
     let most = whole.most.x;
     let all = draw.top_k >= V;
     let by_share = all && draw.top_p < 1.0;
     var safe = order(LOWEST);
-    if by_share {                   // the slack is for what exp rounds
+    if by_share {                   // the slack covers the rounding of exp
         safe = max(safe, order(most + log((1.0 - draw.top_p) * whole.sum.x / f32(V)) - 1e-3));
     }
     if all || draw.top_p >= 1.0 {

@@ -7,42 +7,42 @@
 // needs sampling/part: Best, better, key_of; subtotal: leads, subtotal
 var<workgroup> listed: atomic<u32>;
 var<workgroup> tallies: array<atomic<u32>, 16>;
-var<workgroup> few: array<vec2u, FEW>;          // order and token of what may be kept, where that is few
+var<workgroup> few: array<vec2u, FEW>;          // the order and token of each candidate, if there are few
 var<workgroup> few_shares: array<u32, FEW>;
-var<workgroup> bins: array<atomic<u32>, BINS>;  // what entries come to, by how far they are from the greatest logit
-var<workgroup> edge: u32;                       // the bin with which they come to the goal
-var<workgroup> agreed: bool;                    // of `uniformly`
+var<workgroup> bins: array<atomic<u32>, BINS>;  // the counts or shares of entries, by distance from the greatest logit
+var<workgroup> edge: u32;                       // the bin in which the sum reaches the goal
+var<workgroup> agreed: bool;                    // the condition of `uniformly`
 
-var<private> bound: u32;        // the least order that is kept
-var<private> safe: u32;         // what is surely less or equal, where that is a guess
-var<private> gathered: u32;     // few of them, side by side
-var<private> settled: bool;     // nothing more is to be cut
-var<private> last_tie: u32;     // the last token that is kept of those of the least order
-var<private> count: u32;        // entries that may be kept
-var<private> in_list: bool;     // whether they are listed, or all tokens are gone through
-var<private> half: u32;         // of the list, which is in use
+var<private> bound: u32;        // the smallest order that is kept
+var<private> safe: u32;         // a lower bound of it, if it is an estimate
+var<private> gathered: u32;     // the number of candidates in `few`
+var<private> settled: bool;     // true if no further token is to be removed
+var<private> last_tie: u32;     // the last kept token of the smallest order
+var<private> count: u32;        // the number of entries that may be kept
+var<private> in_list: bool;     // true if the entries are listed; otherwise all tokens are searched
+var<private> half: u32;         // the half of the list that is in use
 var<private> base: f32;         // the greatest logit
-var<private> scale: f32;        // of exp(x - base), so that the sum of all is WHOLE
+var<private> scale: f32;        // the factor of exp(x - base) that makes the sum of all WHOLE
 
 const BINS = 128u;
 const WHOLE = 0x1p31f;
-const TOTAL = 0u;               // of tallies: the share of what is listed, of the top k, what stays last
+const TOTAL = 0u;               // indices of tallies: the share of the list, of the top k, and the last kept entry
 const TOP = 1u;
 const LAST = 2u;
 const BY_COUNT = 0u;
 const BY_SHARE = 1u;
-const BY_TOKEN = 2u;            // the count of those of the least order, by token
-const TOKENS = 0x7fffffffu;     // tokens are less
+const BY_TOKEN = 2u;            // counts entries of the smallest order, by token
+const TOKENS = 0x7fffffffu;     // greater than any token id
 // Turns of a cut: the whole, near the least order that is kept, exactly there, what is above it, the last of its ties.
 const NEAR = 1u;
 const FIND = NEAR + 3u;
 const ABOVE = FIND + 8u;        // 17^8 > 2^32
 const TIES = ABOVE + 1u;        // 17^5 > 2^20
-const NOWHERE = 0xffffffffu;    // no entry is of that order
+const NOWHERE = 0xffffffffu;    // no entry has that order
 
 fn is_cut(draw: Draw) -> bool { return truncates(draw); }
 
-// The winner of what a lane has of those that stay.
+// The winner among the kept tokens of a lane.
 fn best_kept(row: u32, draw: Draw, keys: vec2u, whole: Whole, lane: u32) -> Best {
     truncate(row, draw, whole.most.x, whole.sum.x, lane);
     var best = Best(LEAST, NO_TOKEN, 0.0);
@@ -68,7 +68,7 @@ fn entry_of(row: u32, draw: Draw, i: u32) -> vec2u {
     return vec2u(order(logit_of(row, draw, i)), i);
 }
 
-// Where a half of the list begins.
+// The start of a half of the list.
 fn place_of(row: u32, which: u32) -> u32 { return row * (1u + 2u * LIST) + 1u + which * LIST; }
 
 fn is_kept(entry: vec2u) -> bool { return entry.x > bound || (entry.x == bound && entry.y <= last_tie); }
@@ -87,7 +87,7 @@ fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     settled = false;
     in_list = listed_count <= LIST;
     count = select(V, listed_count, in_list);
-    // By count, then by share, where they are asked for.
+    // First by count, then by share, if requested.
     let end = select(2u, 1u, draw.top_p >= 1.0);
     for (var measure = select(BY_COUNT, BY_SHARE, draw.top_k >= V); measure < end; measure++) {
         if cut(row, draw, measure, most, lane) {
@@ -101,8 +101,8 @@ fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     }
 }
 
-// A condition that all lanes have alike. Barriers may follow a branch on it: on what is read from a private variable or
-// an atomic they may not, as WGSL does not see that it is uniform.
+// A condition that is the same in all lanes. Barriers may follow a branch on it. They may not follow a branch on a private
+// variable or an atomic, because WGSL cannot prove these uniform.
 fn uniformly(condition: bool, lane: u32) -> bool {
     if lane == 0u {
         agreed = condition;
@@ -110,7 +110,7 @@ fn uniformly(condition: bool, lane: u32) -> bool {
     return workgroupUniformLoad(&agreed);
 }
 
-// Lists what may be kept of what was gone through so far, where the list has room for all.
+// Lists the entries searched so far that may be kept, if the list has room for all of them.
 fn enlist(row: u32, draw: Draw, lane: u32) {
     workgroupBarrier();
     if lane == 0u {
@@ -137,8 +137,8 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
     }
 }
 
-// Lays the few that may be kept side by side, with their shares: all that are listed or, of more, those that come to the
-// goal together and little else. None where they are not few.
+// Copies the few candidates into `few`, with their shares: all listed ones or, if the list is longer, those that
+// together reach the goal and few more. None if they are too many.
 fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) {
     workgroupBarrier();
     for (var i = lane; i < max(BINS, 16u); i += WG) {
@@ -193,21 +193,21 @@ fn find_edge(goal: u32, lane: u32) {
     }
 }
 
-// Where an entry lies between the greatest logit and what is guessed to be the least that stays.
+// The bin of an entry, between the greatest logit and the estimated smallest kept order.
 fn bin_of(order: u32) -> u32 { return u32(min((base - value_of(order)) * (f32(BINS) / GUESS), f32(BINS - 1u))); }
 
-// All cuts at once, where few may be kept: each is ranked by comparing it with all others. By share the goal is known,
-// by count it follows from the share of the top k.
+// Makes all cuts at once if few tokens may be kept: each is ranked by comparing it with all others. For shares the goal is known;
+// for counts it is the share of the top k.
 fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
     let all = draw.top_k >= V;
     gather(row, draw, measure, known, in_list && (all || measure == BY_COUNT), lane);
     let size = gathered;
-    // First the share of the top k, where top-p is of these; then the last that stays.
+    // First the share of the top k, if top-p is relative to it; then the last kept entry.
     let kept = min(draw.top_k, size);
     if !all && draw.top_p < 1.0 {
         rank(draw, size, kept, 0u, 0u, lane);
     }
-    workgroupBarrier();     // not in a loop over the two: FXC takes that for a barrier which lanes may miss
+    workgroupBarrier();     // not in a loop over the two: FXC would assume that lanes may miss the barrier
     rank(draw, size, kept, 1u, select(goal_of(draw, atomicLoad(&tallies[TOP])), known, all), lane);
     workgroupBarrier();
     let enough = !all || draw.top_p >= 1.0 || bound <= safe || atomicLoad(&tallies[TOTAL]) >= known;
@@ -218,7 +218,7 @@ fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
     }
 }
 
-// Ranks each of the few: turn 0 finds the share of those that top-k keeps, turn 1 the last that stays.
+// Ranks each of the few candidates: turn 0 computes the share of the top k, turn 1 the last kept entry.
 fn rank(draw: Draw, size: u32, kept: u32, turn: u32, goal: u32, lane: u32) {
     for (var i = lane; i < size; i += WG) {
         var place = 0u;
@@ -243,8 +243,8 @@ fn goal_of(draw: Draw, whole: u32) -> u32 { return max(1u, u32(ceil(draw.top_p *
 
 // Keeps the largest values, as few as sum to the goal; all if they do not reach it.
 //
-// A search divides what lies between low and high by 17 in each turn: low is the greatest order, or place before TOKENS,
-// from which on the entries are known to come to the goal. True where nothing more is to be cut.
+// Each turn of a search divides the range from low to high by 17. low is the greatest order, or place before TOKENS, from
+// which on the entries are known to reach the goal. Returns true if no further token is to be removed.
 fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) -> bool {
     var what = measure;
     var goal = draw.top_k;
@@ -252,7 +252,7 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) -> bool {
     var high = 0u;
     for (var turn = 0u; turn < TIES + 5u; turn++) {
         if turn == FIND {
-            // The bound is so near by now that little more than what is kept is listed.
+            // The bound is now so close that the list has little more than the kept entries.
             enlist(row, draw, lane);
         }
         if turn == 0u || turn == FIND {
@@ -278,7 +278,7 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) -> bool {
         var sums = tally(row, draw, what, first, apart, lane);
         if turn == 0u {
             if measure == BY_SHARE {
-                // The sum over all tokens, also if the list has some of them only.
+                // The sum over all tokens, even if the list has only some of them.
                 let whole = select(sums[0], u32(WHOLE), in_list && draw.top_k >= V);
                 goal = goal_of(draw, whole);
                 if draw.top_k >= V && sums[0] < goal && bound > safe {
@@ -314,7 +314,7 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) -> bool {
     return false;
 }
 
-// What the kept entries from first, first + apart, first + 2 apart ... on come to; without `apart` of first alone.
+// The sum of the kept entries first, first + apart, first + 2 apart ...; if apart is 0, of the first only.
 fn tally(row: u32, draw: Draw, measure: u32, first: u32, apart: u32, lane: u32) -> array<u32, 16> {
     workgroupBarrier();
     for (var i = lane; i < 16u; i += WG) {

@@ -1,15 +1,15 @@
 // Combines the results of all blocks of a row.
 // needs logits: reduce_most, reduce_sums
-const TURNS = (BLOCKS + WG - 1u) / WG;  // blocks for a lane
+const TURNS = (BLOCKS + WG - 1u) / WG;  // blocks per lane
 
 struct Whole {
-    most: vec2f,            // of the adjusted logits, and of those that came
-    sum: vec2f,             // of exp(x - most)
+    most: vec2f,            // the maxima of adjusted and of unchanged logits
+    sum: vec2f,             // the sums of exp(x - most)
 }
 
 var<private> found: array<Found, TURNS>;
 
-// What a lane has read of a block.
+// The results of a block that a lane has read.
 struct Found {
     whole: Whole,
     token: u32,

@@ -24,7 +24,7 @@ fn quantise_output(row: u32, first: u32, lane: u32) {
 
 //# round: y is also written as float16, in steps with one row per sequence.
 // needs lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
-@group(0) @binding(7) var<storage, read_write> rounded: array<vec2u>;    // as round_rows writes it, without exponents
+@group(0) @binding(7) var<storage, read_write> rounded: array<vec2u>;    // in the layout of round_rows, without exponents
 
 const_assert SLICE % 4u == 0u;
 

@@ -1,9 +1,9 @@
 // S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z)      one workgroup per segment, head and SLICE rows of S, LANES_PER_ROW lanes a row
 //
-// S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each goes through them without a
-// barrier. In a step of a row for each sequence S is stored as it comes, so that stores begin before all of it is read, and with
-// INPUTS_FIRST it is asked for last, as it is the most. Software Vulkan stops an invocation after 65,535 turns of all its loops,
-// so columns are unrolled by UNROLL.
+// S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each lane processes them without a
+// barrier. In a step with one row per sequence, each part of S is stored as soon as it is computed, so that stores begin before
+// all of S is read. With INPUTS_FIRST, S is loaded last, because it is the largest. Software Vulkan stops an invocation after
+// 65,535 iterations of all its loops, so columns are unrolled by UNROLL.
 // needs lib/step: kept_state; sum: group_sum; lib/softplus: softplus; output: collect_output, quantise_output
 // needs xbc: xbc_at
 @group(0) @binding(2) var<storage, read> projected: array<vec4f>;       // [T, STRIDE], z [H, P] first and dt [H] last
@@ -23,9 +23,9 @@ const P4 = P / 4u;
 const SLICE4 = SLICE / 4u;
 const SLICES = P / SLICE;
 const ROW4 = H * P4 + 2u * G * N4;      // vec4s of a row of x, B and C
-const COLUMNS = N4 / LANES_PER_ROW;     // vec4s of a lane: every LANES_PER_ROW-th, so that lanes read side by side
+const COLUMNS = N4 / LANES_PER_ROW;     // vec4s of a row per lane: every LANES_PER_ROW-th, so that neighbouring lanes read neighbouring memory
 const X_LANE = 2u * BLOCK * N4 % WG;    // the first lane that loads x, after those that load B and C
-const GATE_LANE = (X_LANE + (BLOCK * SLICE4 + 31u) / 32u * 32u) % WG;   // the first that loads a gate, of another subgroup
+const GATE_LANE = (X_LANE + (BLOCK * SLICE4 + 31u) / 32u * 32u) % WG;   // the first lane that loads a gate, in another subgroup
 
 var<workgroup> block_b: array<vec4f, BLOCK * N4>;
 var<workgroup> block_c: array<vec4f, BLOCK * N4>;
@@ -38,7 +38,7 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let segment = segments[group / (H * SLICES)];
-    let first = group % (H * SLICES) * SLICE;           // of the rows of all heads
+    let first = group % (H * SLICES) * SLICE;           // the first of the rows of all heads
     let head = first / P;
     let own = lane / LANES_PER_ROW;
     let part = lane % LANES_PER_ROW;
@@ -61,7 +61,7 @@ fn run(group: u32, lane: u32) {
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let tokens = min(BLOCK, segment.count - done);
         if INPUTS_FIRST == 0u {
-            workgroupBarrier();         // the block before has been read by all
+            workgroupBarrier();         // all lanes have read the previous block
             prepare(segment, segment.first + done, tokens, first, lane);
             workgroupBarrier();
         }
@@ -103,7 +103,7 @@ fn run(group: u32, lane: u32) {
     quantise_output(segment.first, first, lane);
 }
 
-// Four numbers of S, a token on; gives their part of S C.
+// Advances four numbers of S by a token. Returns their part of S C.
 fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: vec2f, x: f32, written: u32) -> vec4f {
     let at = base + c * LANES_PER_ROW;
     let now = fma((*s)[c], vec4f(steps.y), steps.x * x * block_b[at]);
@@ -119,9 +119,9 @@ fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: ve
 fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
     let head = first / P;
     let b = H * P4 + head / (H / G) * N4;
-    let leads = first % (H / G * P) == 0u;      // the first workgroup of those that share B and C
+    let leads = first % (H / G * P) == 0u;      // true for the first of the workgroups that share B and C
     let items = tokens * N4;
-    for (var i = lane; i < 2u * items; i += WG) {       // B, then C
+    for (var i = lane; i < 2u * items; i += WG) {       // first B, then C
         let of_c = i >= items;
         let e = select(i, i - items, of_c);
         let value = xbc_at(segment, row + e / N4, b + select(0u, G * N4, of_c) + e % N4, leads);
@@ -145,7 +145,7 @@ fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
     }
 }
 
-// One number of a vec4. Drivers load a vec4 once if they see that neighbours share it.
+// One number of a vec4. Drivers merge the loads of neighbouring lanes into one load of the vec4.
 fn projected_at(i: u32) -> f32 { return projected[i / 4u][i % 4u]; }
 
 fn parameter_at(i: u32) -> f32 { return parameters[i / 4u][i % 4u]; }

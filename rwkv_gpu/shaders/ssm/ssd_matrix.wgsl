@@ -1,8 +1,8 @@
 // S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z), a chunk at a time      one workgroup per segment, head and 2 S rows of S
 //
-// On matrix units, from what `ssd_scores` wrote. With d_t the decay from the chunk's start to t: Yᵀ = S₀ (C d)ᵀ + X̃ᵀ M, where M
-// has the scores of t and i times the decay between them, and Sᵀ = S₀ᵀ d_last + Bᵀ X̂. X̃ is dt x, X̂ the same with the decay
-// that is left. Lanes keep S in float32; what is multiplied are copies in float16, scaled by powers of two.
+// On matrix units, with the scores of `ssd_scores`. d_t is the decay from the chunk's start to t. Yᵀ = S₀ (C d)ᵀ + X̃ᵀ M, where M
+// has the scores of t and i times the decay between them, and Sᵀ = S₀ᵀ d_last + Bᵀ X̂. X̃ is dt x; X̂ is dt x times the decay to
+// the chunk's end. Lanes keep S in float32, and multiply copies in float16, scaled by powers of two.
 // needs ssm/ssd_slots: first_slot; lib/step: kept_state; lib/softplus: softplus
 enable wgpu_cooperative_matrix;
 
@@ -21,9 +21,9 @@ const_assert P % (2u * S) == 0u;
 const_assert S * S % (4u * SUBGROUP) == 0u;
 const SLICES = P / (2u * S);
 const S4 = S / 4u;
-const EACH = S * S4 / SUBGROUP;         // vec4s of a fragment for a lane; also those of x for a lane
-const FRAGMENTS = N / (4u * S);         // of Sᵀ, for a subgroup
-const STATE_APART = N4 + 2u;            // of rows in workgroup memory, so that they lie in different banks
+const EACH = S * S4 / SUBGROUP;         // vec4s of a fragment per lane; also vec4s of x per lane
+const FRAGMENTS = N / (4u * S);         // fragments of Sᵀ per subgroup
+const STATE_APART = N4 + 2u;            // distance of rows in workgroup memory in vec4s, so that they lie in different banks
 const SCORES_APART = S + 2u;
 const X_APART = 2u * S4 + 2u;
 const LARGEST = 14;
@@ -35,10 +35,10 @@ var<workgroup> x_now: array<vec4<f16>, LENGTH * X_APART>;               // X̃ [
 var<workgroup> x_left: array<vec4<f16>, LENGTH * X_APART>;              // X̂ [i, p]
 var<workgroup> sums: array<f32, 8u * S * S>;            // passes a fragment of each subgroup to its lanes, by columns
 var<workgroup> steps: array<vec2f, LENGTH>;             // dt, and the decay as a power of two
-var<workgroup> decays: array<f32, LENGTH>;              // from the chunk's start on, as a power of two
+var<workgroup> decays: array<f32, LENGTH>;              // the decay from the chunk's start, as an exponent of two
 // The largest numbers of x and of S. Sizes here are multiples of 16 bytes, as NVIDIA assumes when it loads fragments.
 var<workgroup> largest: array<atomic<u32>, 4>;
-var<workgroup> extent: vec4u;           // of a segment: the first row, tokens, tokens of a chunk, and its first slot
+var<workgroup> extent: vec4u;           // the first row of a segment, its tokens, tokens of a chunk, and its first slot
 
 var<private> subgroup: u32;
 var<private> sub_lane: u32;
@@ -46,7 +46,7 @@ var<private> sub_lane: u32;
 fn run(group: u32, lane: u32) {
     let number = group / (H * SLICES);
     let head = group / SLICES % H;
-    let first4 = (head * P + group % SLICES * 2u * S) / 4u;     // of the rows of all heads, in vec4s
+    let first4 = (head * P + group % SLICES * 2u * S) / 4u;     // the first of the rows of all heads, in vec4s
     if lane == 0u {
         extent = vec4u();
         if number < step.segments {
@@ -235,7 +235,7 @@ fn prepare(slot: u32, row: u32, low: u32, high: u32, head: u32, first4: u32, lan
         x[n] *= steps[i].x * power_of(slot, LENGTH + i);
         most = max(most, size_of(x[n]));
     }
-    let exponent = exponent_of(0u, most);       // behind a barrier: decays are there, too
+    let exponent = exponent_of(0u, most);       // after a barrier, so decays are complete, too
     if lane == 0u {
         atomicStore(&largest[1], 0u);
     }

@@ -11,7 +11,7 @@ enable wgpu_cooperative_matrix;
 const_assert WG == 4u * SUBGROUP;
 const_assert N4 % SHARE == 0u && SHARE <= SUBGROUP;     // lanes that share a row
 const_assert 5u * S % (WG / SHARE) == 0u;
-const APART = N4 + 2u;                  // of rows in workgroup memory, so that they lie in different banks
+const APART = N4 + 2u;                  // distance of rows in workgroup memory in vec4s, so that they lie in different banks
 const OWN = N4 / SHARE;
 
 var<workgroup> rows: array<vec4<f16>, 5u * S * APART>;  // C of S tokens, then B of all

@@ -7,7 +7,7 @@
 const TAPS_AT = 3u * H;                 // in the parameters: [4 ROW4, PAST + 1], then the bias [4 ROW4]
 const BIAS_AT = TAPS_AT + 4u * ROW4 * (PAST + 1u);
 
-// A vec4 of a row; `own` says whether this workgroup replaces what it reads.
+// A vec4 of a row; `own` is true if this workgroup replaces the state that it reads.
 fn xbc_at(segment: Segment, row: u32, c: u32, own: bool) -> vec4f {
     let at = row * STRIDE + FIRST + 4u * c;
     let here = vec4f(projected_at(at), projected_at(at + 1u), projected_at(at + 2u), projected_at(at + 3u));

@@ -1,23 +1,23 @@
 // A head in blocks of 32 dims: its quants, then the scales as halves, two to a word.
 // needs attention/eight: Eight; bits: scale_for
-const EIGHTS = N / 8u;                          // of a head; a block has four
+const EIGHTS = N / 8u;                          // groups of 8 dims in a head; a block has four
 const SCALES = EIGHTS * WORDS_8;                // words of a head before its scales
 const HEAD_WORDS = SCALES + (EIGHTS + 7u) / 8u;
 
 const_assert N % 32u == 0u;
 
-// The first word of 8 dims, number c of a head, and the word of their scale.
+// The first word of dims 8 c .. 8 c + 8 of a head, and the word with their scale.
 fn quants_at(head: u32, c: u32) -> u32 { return head * HEAD_WORDS + c * WORDS_8; }
 
 fn scale_at(head: u32, c: u32) -> u32 { return head * HEAD_WORDS + SCALES + c / 8u; }
 
-// The scale of 8 dims from the word that has it.
+// The scale of 8 dims, from its word.
 fn scale_in(word: u32, c: u32) -> f32 { return unpack2x16float(word >> (c / 4u % 2u * 16u)).x; }
 
 // The stored number without conversion.
 fn rounded_scale(largest: f32) -> f32 { return unpack2x16float(pack2x16float(vec2f(scale_for(largest), 0.0))).x; }
 
-// The number of largest size; of equal sizes the first.
+// The number with the largest magnitude; the first one if several are equal.
 fn larger(a: f32, b: f32) -> f32 { return select(a, b, abs(b) > abs(a)); }
 
 fn largest_of(x: Eight) -> f32 {
@@ -34,7 +34,7 @@ fn scale_of_block(x: array<vec4f, 8>) -> f32 {
     return rounded_scale(largest);
 }
 
-// The eight of them that has this number.
+// Group number n of eight dims of a block.
 fn eight_in(x: array<vec4f, 8>, number: u32) -> Eight {
     var found = Eight(x[0], x[1]);
     for (var n = 1u; n < 4u; n++) {

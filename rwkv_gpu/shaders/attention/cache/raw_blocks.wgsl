@@ -9,17 +9,17 @@ const LAST_AGAIN = true;
 
 struct Raw {
     words: vec2u,
-    scales: u32,    // of two blocks: nothing waits for a scale before it is multiplied by
+    scales: u32,    // the scales of two blocks; products do not wait for them
 }
 
 fn raw_key(head: u32, c: u32) -> Raw { return Raw(key_quants(head, c), key_word(scale_at(head, c))); }
 
 fn raw_value(head: u32, c: u32) -> Raw { return Raw(value_quants(head, c), value_word(scale_at(head, c))); }
 
-// Without their scale.
+// The numbers without their scale.
 fn eight_of(raw: Raw) -> Eight { return quants_of(raw.words.x, raw.words.y); }
 
-// Of 8 dims that are number c of a head.
+// The scale of dims 8 c .. 8 c + 8.
 fn scale_of(raw: Raw, c: u32) -> f32 { return scale_in(raw.scales, c); }
 
 fn half_of(x: vec4f) -> Half { return x; }
@@ -52,7 +52,7 @@ fn own_scale(block: u32) -> f32 {
     return rounded_scale(largest);
 }
 
-// The row's own key and value, 8 dims.
+// 8 dims of the row's own key and value.
 fn write_own(head: u32, c: u32) {
     let key = own8(2u * c);
     let value = own8(N / 4u + 2u * c);

@@ -19,7 +19,7 @@ fn put_value(i: u32, t: u32, head: u32, x: Eight) {
     }
 }
 
-// The scale of a block of a row's key; 0 behind the last.
+// The scale of a block of a row's key; 0 beyond the last block.
 fn key_scale(t: u32, head: u32, block: u32) -> f32 {
     var largest = 0.0;
     for (var c = 4u * block; c < min(4u * block + 4u, EIGHTS); c++) {

@@ -10,7 +10,7 @@ const_assert FM <= 4u && FM != 3u;
 const_assert FT <= 4u && FT != 3u;
 const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
 
-const AT_A_TIME_OF_ALL = AT_ONCE * S * S * ALONG_M * ALONG_T;      // sums of all subgroups
+const AT_A_TIME_OF_ALL = AT_ONCE * S * S * ALONG_M * ALONG_T;      // sums of all subgroups at a time
 const OF_A_LANE = (AT_A_TIME_OF_ALL / PER_OUT + WG - 1u) / WG;
 const ASKED = min(OF_A_LANE, MOST_ASKED);
 
@@ -20,7 +20,7 @@ fn fragment_at(subgroup: u32, i: u32, j: u32) -> u32 {
     return (subgroup * AT_ONCE + (j * FM + i) % AT_ONCE) * S * S;
 }
 
-// Called after each fragment, and after the last.
+// Called after each fragment, and after the last one.
 fn finish_one(i: u32, j: u32, lane: u32) {
     if AT_ONCE == 1u {
         put_fragments(j * FM + i, 1u, lane);

@@ -16,7 +16,7 @@ const STRIDE = BLOCK4 + 2u;
 const_assert COLUMNS % 64u == 0u;
 const PARTS = COLUMNS / RUN;
 const W_LOADS = (R * PARTS + WG - 1u) / WG;     // runs that a lane decodes per step
-const X_LOADS = (TB * C4 + WG - 1u) / WG;       // vec4s that it copies
+const X_LOADS = (TB * C4 + WG - 1u) / WG;       // vec4s that a lane copies per step
 const W_SCALE = f32(1u << W_EXPONENT);
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * (C4 / BLOCK4)>;

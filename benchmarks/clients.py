@@ -44,7 +44,7 @@ class Load:
     """A load on a server: parallel streams with one answer each, or with one answer after the other."""
 
     streams: int
-    tokens: int  # per answer; under a steady load the average
+    tokens: int  # tokens per answer; under a steady load the average
     seconds: float = 0.0  # of a steady load
 
     def answers(self, stream: int) -> Iterator[tuple[int, float]]:
@@ -57,7 +57,7 @@ class Load:
             yield rng.randint(1, 2 * self.tokens), rng.random() * MOST_PAUSE
 
 
-Ask = Callable[[int, int, Times], Awaitable[None]]  # one answer: the number of its stream, and its tokens
+Ask = Callable[[int, int, Times], Awaitable[None]]  # requests one answer: the number of its stream, and its tokens
 
 
 async def timed(ask: Ask, load: Load) -> Times:

@@ -3,7 +3,7 @@
     python -m benchmarks.head_drafts                                    # the models of TARGETS, one after the other
     python -m benchmarks.head_drafts qwen3.5-9b-mtp --drafts 1,2,3 --right 0.6,0.8,0.9 --sequences 1,4
     python -m benchmarks.head_drafts gpt-oss-20b+gpt-oss-20b-eagle3
-    python -m benchmarks.head_drafts llama-8b-q4_k_m --drafts 3,7,15     # no head: its drafts cost nothing
+    python -m benchmarks.head_drafts llama-8b-q4_k_m --drafts 3,7,15     # without a head: drafts are free
 
 A model is a synthetic name or a file; `MODEL+HEAD` takes the head of another file. Weights are generated on reading, so
 nothing is downloaded or written. The head runs its steps, but tokens of the known answer replace its own: each is

@@ -111,7 +111,7 @@ def decode(
     runner: GpuRunner, batch: int, tokens: int, look_ahead: int, parts: Parts | None
 ) -> tuple[float, float, int]:
     """Returns the CPU seconds and the wall-clock seconds while all sequences decode, and the number of steps."""
-    first = look_ahead + 3 * batch  # tokens that a sequence may be ahead when the last has begun
+    first = look_ahead + 3 * batch  # tokens that a sequence may be ahead when the last sequence starts
     stepper = decoding(runner, batch, first + tokens, look_ahead)
     steps = 0
     with parts.watched() if parts is not None else contextlib.nullcontext():
@@ -123,7 +123,7 @@ def decode(
     assert stepper.activity.running == batch, "all of them go on until then"
     while stepper.busy:
         stepper.step()
-    stepper.prefixes.clear()  # their pages are for the next
+    stepper.prefixes.clear()  # frees their pages for the next measurement
     return cpu, wall, steps
 
 

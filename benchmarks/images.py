@@ -1,7 +1,7 @@
 """Measures the time from images to the first token, with synthetic models of true sizes.
 
     python -m benchmarks.images qwen3-vl-8b gemma3-12b ministral3-8b --images 1,8
-    python -m benchmarks.images gemma3-12b --folder FILES     # keeps the model, the projector and JPEG files for others
+    python -m benchmarks.images gemma3-12b --folder FILES     # keeps the files for other programs
 
 Text weights are Q4_K_M, towers F16. Each measurement has new images. Its second pass has the same images after another
 text, so it encodes none and reads the whole prompt. The difference is the tower's time.
@@ -182,7 +182,7 @@ def main(
     models: Sequence[str], counts: list[int], side: int, repeats: int, folder: Path | None, small: bool, device: str
 ) -> None:
     """Measures MODELS, by default all of them."""
-    encoder.MOST_KEPT = 1 << 36  # bytes: a second pass encodes nothing, however many images there are
+    encoder.MOST_KEPT = 1 << 36  # bytes: a second pass encodes no image, however many there are
     click.echo(
         "| model | images | tokens | first token, ms | preparation | tower | prompt |\n|---|--:|--:|--:|--:|--:|--:|"
     )

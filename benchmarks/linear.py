@@ -32,7 +32,7 @@ from rwkv_gpu.ops.vocabulary import Weight
 from .opening import adapter_of
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-# Seconds of rounds: while the CPU compiles a kernel, an H200 falls from 1,980 to 345 MHz, and needs a while to return.
+# Seconds of rounds: while the CPU compiles a kernel, an H200's clock falls from 1,980 to 345 MHz, and rises slowly.
 WARM = 0.4
 
 

@@ -15,10 +15,10 @@ import sys
 import time
 import types
 
-FILL = 512  # tokens of a step on the way to a depth
-FILLER = 3  # the token that came before
-CPU = 0  # of ggml's kinds of devices
-KV_TYPES = {"f16": 1, "q8": 8, "q4": 2}  # of ggml's types: f16, q8_0, q4_0
+FILL = 512  # tokens per step while the context is filled
+FILLER = 3  # the token that fills the context
+CPU = 0  # the number of the CPU in ggml's kinds of devices
+KV_TYPES = {"f16": 1, "q8": 8, "q4": 2}  # ggml's types f16, q8_0 and q4_0
 FLASH = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED
 
 
@@ -118,9 +118,9 @@ class Peer:
         if lora and not self.adapter:
             raise SystemExit(f"llama.cpp cannot load {lora}")
         self.threads = threads
-        self.shape = None  # sequences, tokens of a step, positions of a sequence, whether it embeds
+        self.shape = None  # sequences, tokens of a step, positions of a sequence, True for embeddings
         self.context = None
-        self.depth = None  # to which all sequences are filled
+        self.depth = None  # the number of tokens that all sequences contain
 
     def open(self, work: dict) -> None:
         """Opens a context with room for the workload."""
@@ -169,7 +169,7 @@ class Peer:
 
     def embed(self, work: dict, ids: list) -> float:
         """Returns the seconds of one pass over texts, whose vectors llama.cpp pools."""
-        memory = lib.llama_get_memory(self.context)  # which has those with layers as a decoder's
+        memory = lib.llama_get_memory(self.context)  # encoders with decoder-like layers have one
         steps = texts(ids, work["together"])
         start = time.perf_counter()
         for step in steps:
@@ -190,7 +190,7 @@ class Peer:
             self.step(step)
         for sequence in range(1, batch if depth else 1):
             lib.llama_memory_seq_cp(memory, 0, sequence, -1, -1)
-        if depth and not lib.llama_model_is_recurrent(self.model):  # keys and values are copied when next they are read
+        if depth and not lib.llama_model_is_recurrent(self.model):  # keys and values are copied at their next use
             self.step(Step([(FILLER, depth, s, True) for s in range(batch)]))
             for sequence in range(batch):
                 lib.llama_memory_seq_rm(memory, sequence, depth, -1)

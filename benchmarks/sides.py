@@ -26,7 +26,7 @@ from rwkv_gpu.ops.kv_format import KVType
 SCRIPT = Path(__file__).with_name("peer_llama.py")
 FIRST = 8  # tokens that are generated before a pass is timed
 NONE = "none"  # no adapter
-KINDS = "attention", "all"  # which matrices a random adapter adapts
+KINDS = "attention", "all"  # the matrices that a random adapter adapts
 ATTENTION = re.compile(r"blk\.\d+\.(attn_(q|k|v|output|qkv)|time_mix_(receptance|key|value|output))\.weight")
 OWN_LORA = re.compile(r"time_mix_[wagv][12]|ssm_")  # low-rank matrices of the model itself
 
@@ -56,7 +56,7 @@ class Ours:
 
     def warm(self, work: Workload) -> None:
         """Runs similar work before a pass, because a device is slow at first after another process has used it."""
-        if not work.depth:  # else the way there is work enough
+        if not work.depth:  # otherwise filling the context warms up enough
             self.run(begun(work))
 
     def run(self, work: Workload) -> float:
@@ -76,7 +76,7 @@ class Spec:
 
     name: str
     python: str
-    folder: str  # of llama_cpp, where the Python has none of its own
+    folder: str  # the folder of llama_cpp, if the Python does not have it
 
     @classmethod
     def read(cls, text: str) -> "Spec":

@@ -19,10 +19,10 @@ from .sampling import line_settings
 class Job:
     """Settings shared by all lines."""
 
-    settings: dict[str, Any]  # those that the user gave
+    settings: dict[str, Any]  # the user's settings
     template: str | None
     sequences: int
-    folder: str = ""  # of the input file: its images have paths from here
+    folder: str = ""  # the folder of the input file: paths of images are relative to it
 
 
 def answer(llm: LLM, text: str, job: Job) -> Line:
@@ -52,7 +52,7 @@ def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion
 
 def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Completion:
     if not line["messages"]:
-        check_messages(line["messages"])  # refuses them: a chat may begin without messages
+        check_messages(line["messages"])  # refuses an empty list: a chat may begin without messages
     chat = llm.chat(messages=_located(line["messages"], job.folder), template=job.template)
     role = chat.messages[-1]["role"]
     if role != "user":

@@ -41,7 +41,7 @@ class Workers:
     """The processes. If one is lost, its lines go to others."""
 
     alive: list[Worker]
-    most: int  # lines per process at a time
+    most: int  # maximum lines per process at a time
     note: Note
 
     @classmethod

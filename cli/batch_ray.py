@@ -23,7 +23,7 @@ class Cluster:
     """The cluster of a batch."""
 
     address: str
-    actors: int | None  # at most; None is as many as fit
+    actors: int | None  # maximum; None is as many as fit
 
 
 def results_on_ray(

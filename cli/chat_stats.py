@@ -33,7 +33,7 @@ class Totals:
         """The lines of /stats."""
         names = ("prompt_tokens", "reused_tokens", "new_tokens", "prompt_seconds", "decode_seconds")
         prompt, reused, new, reading, decoding = (sum(getattr(one, name) for one in self.answers) for name in names)
-        # The first token of each comes with the prompt
+        # The first token of each answer is computed with the prompt.
         decoded = sum(max(one.new_tokens - 1, 0) for one in self.answers)
         drafted = sum(one.drafted_tokens for one in self.answers)
         accepted = sum(one.accepted_tokens for one in self.answers)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from rwkv_gpu.mcp.client import ToolServers
 
-MOST_SHOWN = 4000  # characters of the arguments of a call
+MOST_SHOWN = 4000  # characters shown of a call's arguments
 MOST_OF_RESULT = 300  # the same of a result
-PAUSE = 0.1  # seconds between two looks at Ctrl-C
+PAUSE = 0.1  # seconds between two checks for Ctrl-C
 
 
 class ChatTools:

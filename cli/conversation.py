@@ -36,13 +36,13 @@ class Conversation:
     at: int = 0
     session: SessionFile | None = None
     defaults: Settings = field(default_factory=lambda: Settings())
-    half_state: bool = False  # in session files
+    half_state: bool = False  # saves states in float16
     shows_stats: bool = True
     totals: Totals = field(default_factory=Totals)
     model: ChatModel | None = None  # None in a chat that keeps its model
     tools: ChatTools | None = None
 
-    images: list[Image] = field(default_factory=list)  # of the next message
+    images: list[Image] = field(default_factory=list)  # images of the next message
     files: list[str] = field(default_factory=list)  # the same, as parts of its text
 
     def __post_init__(self) -> None:

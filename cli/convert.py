@@ -26,19 +26,19 @@ from .screen import Screen
     default="",
     metavar="TYPE",
     help="A type of `quantize`. Default: F16; BF16 if IN has it; F32 for adapters.",
-)
+)  # fmt: skip
 @yes_option("Replace OUT.gguf without asking.")
 @click.option(
     "--chat-template",
     "template",
     default="",
     metavar="NAME",
-    help="The chat template of the file: the text of one, or a name. By default the folder's own; of RWKV's files "
-    "rwkv-world, and rwkv-g1 is for models that think.",
+    help="Chat template of the file: its text, or a name. Default: the folder's own; for RWKV's files rwkv-world "
+    "(rwkv-g1 is for models that think).",
 )
 @click.option(
     "--base", type=FileName(), metavar="FOLDER",
-    help="Of an adapter: the folder of the model that it was trained on; its config.json is enough.",
+    help="For an adapter: the folder of the model that it was trained on; its config.json is enough.",
 )  # fmt: skip
 def command(source: str, target: str, kind: str, template: str, base: str | None) -> None:
     """Write the checkpoint IN as GGUF: a model, or a LoRA adapter.

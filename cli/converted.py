@@ -25,13 +25,13 @@ def converted(name: str, *, adapter: bool = False) -> str:
     if is_adapter(source) and not adapter:
         raise BadInput(f"{name} is a LoRA adapter; give the model that it was trained on, and --lora {name}")
     name_of, version = source.resolve().name if source.is_dir() else source.resolve().stem, _version(source)
-    # An adapter is known by the name of its file.
+    # An adapter is named after its file.
     place = f"{version}/{name_of}.gguf" if adapter else f"{name_of}-{version}.gguf"
     target = cache_folder() / "converted" / place
     if target.exists():
         return str(target)
     with _turn(target, name) as lock:
-        if not target.exists():  # else another process has written it meanwhile
+        if not target.exists():  # otherwise another process has written it meanwhile
             from rwkv_gpu.convert.convert import convert  # not needed for GGUF files
 
             smaller = "" if adapter else "; smaller: `rwkv-gpu convert --type Q4_K_M`"

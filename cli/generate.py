@@ -101,7 +101,7 @@ def generated(start: Callable[[OnPrompt], Generation], most: int, screen: Screen
                 echo_text(shown, nl=False)
                 echo_text(event.text, nl=False, err=event.thinking)
                 shown = ""
-    echo_text(shown or "", nl=False)  # of a prompt without any token after it
+    echo_text(shown or "", nl=False)  # for a prompt without any token after it
     return generation.completion
 
 

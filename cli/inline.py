@@ -25,7 +25,7 @@ class Inline:
         self.base = base  # the style of the whole line
         self._held = ""
         self._before = " "  # last emitted character
-        self._code = ""  # the backticks that opened the code
+        self._code = ""  # the backticks that opened the current code
         self._open: list[str] = []  # open marks
 
     def feed(self, text: str) -> None:

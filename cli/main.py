@@ -33,7 +33,7 @@ def open_standard_files() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # opens the lowest free number, which is that of this file
 
 
 def write_any_text(environment: Mapping[str, str], windows: bool) -> None:

@@ -9,7 +9,7 @@ from .inline import Inline
 from .tables import table
 from .wrap import Wrap
 
-# What a line may still become: text waits until a character decides.
+# Kinds that a line may still become: text waits until a character decides.
 UNDECIDED = re.compile(r"\s*(#{0,6} *|[-*_+ ]*|\d{0,3}([.)] *)?|>?|`{0,3}|~{0,3})")
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"\s{0,3}(#{1,6}) +")
@@ -27,7 +27,7 @@ class Markdown:
         self._inline = Inline(self._wrap.feed)
         self._line: str | None = ""  # beginning of a line whose kind is undecided; None inside a line
         self._fence = ""  # the mark that opened a block of code
-        self._code: Highlighter | None = None  # for that block, if it names its language
+        self._code: Highlighter | None = None  # the highlighter of that block, if it names its language
         self._rows: list[str] = []  # rows of a table
 
     def feed(self, text: str) -> None:

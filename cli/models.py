@@ -22,7 +22,7 @@ from .options import shared
 from .page import Page
 from .printing import print_facts, print_table, print_text, terminal_width
 
-EXTRA_SHARE, EXTRA = 0.1, 400 << 20  # besides the weights: a context of some thousand tokens, and scratch
+EXTRA_SHARE, EXTRA = 0.1, 400 << 20  # memory in addition to weights: a context of some thousand tokens, and scratch
 FLOAT32 = 4.0e9  # bytes per billion parameters, as numpy computes with float32
 
 
@@ -135,7 +135,7 @@ COLUMNS: dict[str, Callable[[Entry, Place], str]] = {
 IMPORTANCE = "name", "download", "tok/s", "good at", "abilities", "context", "licence"
 LONGEST_NAME = 40  # cells of a name, which stays whole so that it can be copied
 TO_THE_RIGHT = "download", "tok/s", "context"
-NARROW_COLUMNS = "name", "download", "tok/s", "abilities"  # of lines `name: value`
+NARROW_COLUMNS = "name", "download", "tok/s", "abilities"  # columns of the form with lines `name: value`
 GAP = 2
 USE = {"chat": "run", "embedding": "embed", "reranker": "serve"}
 

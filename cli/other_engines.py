@@ -11,7 +11,7 @@ from importlib import resources
 import click
 
 NOT_NEEDED = "not needed: "
-SWITCHES = ("on", "off", "auto", "true", "false", "0", "1")  # which an option that is not needed may be followed by
+SWITCHES = ("on", "off", "auto", "true", "false", "0", "1")  # values that may follow an option that is not needed
 
 MODEL = "--model"  # an argument of commands that lack this option
 

@@ -36,14 +36,14 @@ TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=F
 @catalogue_option
 @yes_option("Replace OUT.gguf, and download a missing model, without asking.")
 @click.option("--pure", is_flag=True, help="Write all matrices as TYPE, without more bits for some.")
-@click.option("--leave-output-tensor", is_flag=True, help="Leave the output as it is.")
+@click.option("--leave-output-tensor", is_flag=True, help="Leave the output matrix unchanged.")
 @click.option(
     "--output-tensor-type", type=TENSOR_TYPE, metavar="TYPE", help="Write the output matrix as TYPE, such as q8_0."
 )
-@click.option("--token-embedding-type", type=TENSOR_TYPE, metavar="TYPE", help="The embedding of tokens as TYPE.")
+@click.option("--token-embedding-type", type=TENSOR_TYPE, metavar="TYPE", help="Type of the token embedding.")
 @click.option(
     "--tensor-type", multiple=True, metavar="NAME=TYPE",
-    help="Matrices whose names match the regular expression NAME as TYPE, such as attn_v=q8_0. Can be repeated.",
+    help="Type of matrices whose names match the regular expression NAME, such as attn_v=q8_0. Can be repeated.",
 )  # fmt: skip
 def command(
     model: str, target: str, kind: str, imatrix: Path | None, pure: bool, leave_output_tensor: bool,

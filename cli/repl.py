@@ -20,7 +20,7 @@ from .signals import Signals
 
 GRACE = {signal.SIGINT: 0.7}  # seconds until the process ends where nothing is to be saved; 5 for other signals
 SAVING = 30.0  # seconds to save the chat: a state may be large, and the disk slow
-MOST_ROUNDS = 50  # of calls after a question
+MOST_ROUNDS = 50  # maximum rounds of calls after a question
 LEAVES = ("exit", "quit")  # messages that end a chat, as in other programs
 FULL = (
     "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
@@ -195,7 +195,7 @@ class Repl:
             timer = threading.Timer(seconds, self.signals.leave, [number])
             timer.daemon = True
             timer.start()
-        self.source.discard()  # first: after "stopped", which may follow at once, what is typed counts
+        self.source.discard()  # comes first: input typed after "stopped" must not be discarded
         self._stopping = True
         if self._answer is not None:
             self._answer.close()

@@ -21,7 +21,7 @@ from .texts import MOST_SETTING, read_text
 
 Command = Callable[..., Any]
 HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]*:[0-9a-f:.]*")
-TABLES = "rwkv_gpu.tables"  # of single models in the configuration file
+TABLES = "rwkv_gpu.tables"  # options of single models in the configuration file
 
 
 class Seconds(click.FloatRange):

@@ -18,8 +18,8 @@ from rwkv_gpu.writer_lock import WriterLock
 
 from .folders import cache_folder
 
-PAUSE = 0.05  # seconds between two looks at a server that is ending
-MOST_BYTES = 1 << 16  # of a server's file
+PAUSE = 0.05  # seconds between two checks of a server that is ending
+MOST_BYTES = 1 << 16  # maximum size of a server's file
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def stop(server: Server, path: Path) -> None:
 
 
 def _exists(pid: int) -> bool:
-    if os.name == "nt":  # where a signal of 0 would end it
+    if os.name == "nt":  # there, signal 0 would end it
         return True
     try:
         os.kill(pid, 0)

@@ -20,7 +20,7 @@ class SessionFile:
     def __init__(self, name: str, *, half_state: bool = False) -> None:
         """Opens or creates a file before the chat starts. Raises BadInput if no chat can be saved there."""
         self._half_state = half_state
-        self.name = name  # as typed
+        self.name = name  # the name as typed
         self.path = expanded(name)
         try:
             if self.path.is_dir():

@@ -13,7 +13,7 @@ from .wrap import Piece
 Cell = list[Piece]
 LONGEST = 16  # cells of the longest word that a column never splits
 NOTE = " " * 8  # before a note
-GAPS = (" │ ", "  ")  # between columns: the second where the first takes too much
+GAPS = (" │ ", "  ")  # gaps between columns: the second if the first takes too much space
 RULE = re.compile(r":?-+:?")
 WORDS = re.compile(r"\S*\s*")  # including the space after them
 

@@ -55,7 +55,7 @@ class ContextFull(RwkvGpuError):
 
     def __init__(self, message: str, tokens: int | None = None, context: int | None = None) -> None:
         super().__init__(message)
-        self.tokens = tokens  # of the prompt, at least; None if it was not counted
+        self.tokens = tokens  # minimum tokens of the prompt; None if it was not counted
         self.context = context
 
 

@@ -47,7 +47,7 @@ class WriterLock:
         handle, self._handle = self._handle, None
         if handle is None:
             return
-        if WINDOWS:  # which refuses to delete a file that is open here or in the next writer
+        if WINDOWS:  # Windows refuses to delete a file that is open here or in the next writer
             os.close(handle)
         with contextlib.suppress(OSError):
             os.unlink(self._place)
@@ -138,7 +138,7 @@ def _sign(handle: int) -> None:
     words = [program if program not in ("", "-c", "-m") else "python", *sys.argv[1:2]]
     command = " ".join(word for word in words if not word.startswith("-"))  # options may have secrets
     data = json.dumps({"pid": os.getpid(), "command": command}).encode()
-    with contextlib.suppress(OSError):  # a full disk
+    with contextlib.suppress(OSError):  # the disk may be full
         os.ftruncate(handle, 0)
         os.write(handle, data)
 

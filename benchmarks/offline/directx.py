@@ -26,12 +26,12 @@ COMPILER = "73e22d93-e6ce-47f3-b5bf-f0664f39c1b0", "228b4687-5a6a-4730-900c-9702
 RESULT = "58346cda-dde7-4497-9461-6f87af5e0659"
 BLOB = "8ba5fb08-5195-40e2-ac58-0d989c3a0102"
 OBJECT, ERRORS = 1, 2  # kinds of outputs
-COMPILE, GET_STATUS, GET_OUTPUT = 3, 3, 7  # places in tables of functions
+COMPILE, GET_STATUS, GET_OUTPUT = 3, 3, 7  # indices of functions in the tables of interfaces
 POINTER, SIZE, RELEASE = 3, 4, 2
 UTF8 = 65001
-DESTRUCTORS = 2  # of interfaces, in builds for Linux before DXC 1.7
+DESTRUCTORS = 2  # table entries for destructors, in builds for Linux before DXC 1.7
 
-# What shader model 5.1 lacks, by what HLSL calls it.
+# Features that shader model 5.1 lacks, by their names in HLSL.
 FXC_REFUSES = {
     "wave operations": re.compile(r"\bWave\w+\("),
     "16-bit types": re.compile(r"\b(?:half|float16_t|int16_t|uint16_t)\b"),
@@ -39,12 +39,12 @@ FXC_REFUSES = {
     "packed dot products": re.compile(r"\bdot4add_\w+\("),
     "templated loads": re.compile(r"\.(?:Load|Store)<"),
 }
-# naga's third factor. DXC 1.6 takes a literal for 64 bits, and its validator refuses that; wgpu asks for 1.8 or later.
+# naga's third factor. DXC 1.6 takes a literal for 64 bits, and its validator refuses that; wgpu needs 1.8 or later.
 LITERAL = re.compile(r"(dot4add_[iu]8packed\(\w+, \w+), 0\)")
 LIMIT_S = 600.0  # of one shader
 END = "== end\n"
 TAKEN = "OK "
-# What naga writes for shaders that are not trusted. Ours are, outside of tests, and FXC takes far longer with it.
+# Checks that naga adds to untrusted shaders. Ours are trusted, except in tests. FXC takes far longer with the checks.
 LOOP_BOUND = re.compile(
     r"^ *(?:uint2 loop_bound\w* = .*|if \(all\(loop_bound\w* == .*\)\) \{ break; \}|loop_bound\w* -= .*)\n",
     re.MULTILINE,

@@ -47,7 +47,7 @@ class Compiled:
 class Driver:
     """A driver of Mesa for one GPU: the environment that selects both, and a parser of the output."""
 
-    name: str  # of the GPU and its setting: where results are kept
+    name: str  # the GPU and its setting; also the folder of results
     environment: Mapping[str, str]
     statistics_of: Callable[[str], dict[str, int]]
 
@@ -69,7 +69,7 @@ def compile_all(python: Path, files: Sequence[Path], driver: Driver, kept: Path)
                 done += 1
             if not done:
                 raise click.ClickException(f"{driver.name}: the driver does not open; run `make offline-tools`")
-            missing = missing[done:]  # where the process ended early, with the shader after the last
+            missing = missing[done:]  # if the process ended early, continues after the shader that ended it
     return [Compiled(name_of(file), known[digests[file]].statistics, known[digests[file]].refusal) for file in files]
 
 

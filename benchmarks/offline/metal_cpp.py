@@ -31,7 +31,7 @@ SIZES = re.compile(r"constant _mslBufferSizes& ")
 ARGUMENT = re.compile(
     r"(?P<coherent>coherent )?(?P<space>device|constant|threadgroup) (?P<kind>[\w:]+)(?: const)?& (?P<name>\w+)"
 )
-# As Metal compiles: fast maths, in which no number is NaN or infinite, and subnormal numbers are 0.
+# The same options as Metal: fast maths, in which no number is NaN or infinite, and subnormal numbers are 0.
 FLAGS = ("-std=c++17", "-O2", "-ffast-math", "-march=native", "-fno-vectorize", "-fno-slp-vectorize")
 WATCHED = (
     *("-fsanitize=thread", "-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm", "-tsan-instrument-atomics=0"),

@@ -43,9 +43,9 @@ from .metal_cpp import NotCompiled, Program, compiled, runner
 from .proof import cover, parts_of
 from .variants import FAMILIES, ShaderCollector
 
-LIMIT_S = 120  # of one dispatch: a loop without end is one that takes longer
-SEED = 1  # of the order in which lanes run
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where files are no disk's work
+LIMIT_S = 120  # time limit of one dispatch; a longer one counts as a loop without end
+SEED = 1  # seed of the order in which lanes run
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a folder in memory, if there is one
 MOST_SHOWN = 40  # wrong trials
 
 
@@ -94,7 +94,7 @@ class CpuDevice(VirtualDevice):
         for name, number in program.numbers.items():
             bound = dispatch.bound[number]
             arguments += [name, str(bound.buffer.handle.filename), str(bound.offset), str(bound.nbytes)]
-        limited = ["sh", "-c", f'ulimit -t {LIMIT_S}; exec "$@"', "sh"]  # of CPU time, whatever else the machine does
+        limited = ["sh", "-c", f'ulimit -t {LIMIT_S}; exec "$@"', "sh"]  # CPU time, whatever else runs
         command = [*limited, str(program.path), *map(str, dispatch.grid), str(SEED), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if -done.returncode in (signal.SIGXCPU, signal.SIGKILL):

@@ -21,7 +21,7 @@ import click
 
 from .variants import texts
 
-Check = Callable[[str, str], str]  # WGSL and a family -> what is wrong with it; nothing where nothing is
+Check = Callable[[str, str], str]  # WGSL and a family -> the error; empty without one
 LIMIT_S = 300
 MOST_SHOWN = 10  # failures of a family
 
@@ -32,7 +32,7 @@ class Selection:
 
     few: bool = False
     one_each: bool = False
-    since: Path | None = None  # the folder of the shaders of another commit
+    since: Path | None = None  # the folder with the shaders of another commit
 
     def of(self, folder: Path, family: str) -> dict[str, str]:
         """Returns the selected shaders by name."""

@@ -36,7 +36,7 @@ class Compiler:
     families: tuple[str, ...]
     programs: tuple[str, ...]
     check: Callable[[Path, str], Check]
-    sources: tuple[Path, ...] = ()  # ours; a verdict is of these, too
+    sources: tuple[Path, ...] = ()  # our source files that a verdict depends on
 
 
 def check_tint(text: str, family: str) -> str:

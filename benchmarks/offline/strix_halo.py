@@ -11,8 +11,8 @@ import struct
 import sys
 from pathlib import Path
 
-GC_11_5 = 150  # the family, of amdgpu_drm.h
-STRIX1 = struct.pack("<5I", 0x150E, 1, 0x11, 0xD1, GC_11_5)  # device, chip, revision, that on the bus, family
+GC_11_5 = 150  # the number of the family in amdgpu_drm.h
+STRIX1 = struct.pack("<5I", 0x150E, 1, 0x11, 0xD1, GC_11_5)  # device, chip, revision, revision on the bus, family
 STRIX_HALO = struct.pack("<5I", 0x1586, 1, 0xC1, 0xD1, GC_11_5)
 
 

@@ -28,19 +28,19 @@ PARTS = {
 }
 DEFAULT = ("kernels-once", "models")
 PYTEST = ("-m", "pytest", "-q", "--device", "llvmpipe", "-p", "no:cacheprovider", "--timeout", "1800")
-EMPTY = 5  # pytest's exit status where a file has no test to run
-HAZARD = "SYNC-HAZARD-WRITE-AFTER-WRITE"  # what the control must give
-ENABLED = "CURRENT-VALIDATION-ENABLED"  # of each Vulkan instance that is watched
+EMPTY = 5  # pytest's exit status for a file without selected tests
+HAZARD = "SYNC-HAZARD-WRITE-AFTER-WRITE"  # the message that the control must cause
+ENABLED = "CURRENT-VALIDATION-ENABLED"  # printed by each Vulkan instance that is validated
 MESSAGE = re.compile(r"^Validation \w+: \[ (\S+) \]", re.MULTILINE)
 SETTINGS = {
     "validate_sync": "true",
-    "syncval_shader_accesses_heuristic": "true",  # accesses of shaders to buffers, by what their text says
+    "syncval_shader_accesses_heuristic": "true",  # derives the accesses of shaders to buffers from their text
     "debug_action": "VK_DBG_LAYER_ACTION_LOG_MSG",
     "report_flags": "error,warn,info",
     "duplicate_message_limit": "3",
-    "check_shaders_caching": "false",  # else what an earlier run had nothing against is not looked at again
+    "check_shaders_caching": "false",  # otherwise shaders that passed an earlier run are not checked again
 }
-# Messages that are known, each with its reason: they are of wgpu or of a driver, and not of ours to mend.
+# Known messages, each with its reason: wgpu or a driver causes them, not our code.
 KNOWN = {
     "VUID-StandaloneSpirv-None-10684": "naga 29 gives arrays in functions strides, too; drivers ignore them",
 }
@@ -53,7 +53,7 @@ class Watched:
 
     name: str
     status: int
-    instances: int  # of Vulkan that were watched
+    instances: int  # number of validated Vulkan instances
     messages: dict[str, int]
 
     @property

@@ -48,7 +48,7 @@ FAMILIES: dict[str, Capabilities] = {
     "amd": AMD,
     "amd-matrix-units": replace(AMD, fragment=16, subgroup_size=64),  # RDNA 3 and later; ACO's waves have 64 lanes
     "intel": replace(LIMITS["h200"], subgroup_size=0, subgroup_width=8, max_buffer=(2 << 30) - 1, offset_alignment=64),
-    "dx12-fxc": DX12,  # FXC knows no shader model 6: no subgroups, no f16
+    "dx12-fxc": DX12,  # FXC knows shader model 5.1 only: no subgroups, no f16
     "dx12-dxc": replace(DX12, f16=True, subgroup=True, subgroup_size=32, subgroup_width=32),
 }
 

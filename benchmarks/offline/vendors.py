@@ -19,21 +19,21 @@ RADV = re.compile(r"^([\w .-]+): (\d+)$", re.MULTILINE)
 RADV_KEPT = "VGPRs", "Spilled VGPRs", "Scratch size", "LDS size", "Subgroups per SIMD"
 ANV = re.compile(r"^SIMD(\d+) shader: (\d+) instructions\..* (\d+):(\d+) spills:fills", re.MULTILINE)
 WAVES = "64", "32"  # lanes
-STAND_INS = {"gfx1151": ("gfx1151", "strix1")}  # of the kernel's driver, and the entry there (strix_halo.py)
+STAND_INS = {"gfx1151": ("gfx1151", "strix1")}  # the kernel driver, and its entry (strix_halo.py)
 
 
 @dataclass(frozen=True)
 class Vendor:
     """A driver of Mesa, its GPUs, the parser of its output, and a table cell about several shaders."""
 
-    gpus: Mapping[str, tuple[str, ...]]  # the settings of each, such as the lanes of a wave
+    gpus: Mapping[str, tuple[str, ...]]  # the settings of each GPU, such as the lanes of a wave
     environment: Callable[[str, str], dict[str, str]]  # of a GPU and a setting
     statistics_of: Callable[[str], dict[str, int]]
     cell: Callable[[Sequence[Compiled]], str]
     cost: str  # the statistic that is 0 for a good shader
     unit: str
-    on_matrix_units: tuple[str, ...] = ()  # GPUs with 16x16x16 of float16 and sums in float32
-    without_f16: tuple[str, ...] = ()  # GPUs without f16, which get only shaders without it
+    on_matrix_units: tuple[str, ...] = ()  # GPUs with fragments of 16x16x16, float16 factors and float32 sums
+    without_f16: tuple[str, ...] = ()  # GPUs without f16: shaders with f16 are skipped
 
     def drivers(self, name: str, gpus: Sequence[str], matrix_units: bool) -> dict[str, tuple[str, Driver]]:
         """The GPU and the driver of each column of the table."""

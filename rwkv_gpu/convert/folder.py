@@ -35,7 +35,7 @@ class Family:
     """The differences between families."""
 
     architecture: gguf.MODEL_ARCH
-    defaults: Mapping[str, Default] = field(default_factory=dict)  # of config.json
+    defaults: Mapping[str, Default] = field(default_factory=dict)  # defaults for keys of config.json
     dropped: str = r"(?!)"  # a pattern of names that are not used
     # From a config: names as gguf's table has them, changes by patterns of names, keys, and tensors that are computed.
     renames: Callable[[Config], Sequence[Rename]] = lambda _: ()

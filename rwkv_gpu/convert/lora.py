@@ -41,7 +41,7 @@ def plan_adapter(checkpoint: Checkpoint, base: Path | None) -> Plan:
     ranks = {one.shape[-1] for one in tensors if one.name.endswith(".lora_b")}
     adapter = Config(checkpoint.path, own)
     alpha = adapter.number("lora_alpha")
-    if own.get("use_rslora"):  # which divides by the root of the rank, and a file by the rank
+    if own.get("use_rslora"):  # rsLoRA divides by the root of the rank, and a file by the rank
         if len(ranks) > 1:
             raise UnsupportedModel(f"{path}: a rank-stabilised adapter with several ranks is not converted")
         alpha *= sqrt(ranks.pop())

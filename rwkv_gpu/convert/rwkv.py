@@ -17,7 +17,7 @@ from .world import world_tokenizer
 
 CONTEXT = 1 << 20  # tokens; nothing limits it
 EPS = 1e-5
-RANK = 8  # of zeros
+RANK = 8  # rank of matrices of zeros
 RESCALE = 6  # RWKV-6: layers after which outputs are halved, so that float16 does not overflow
 RESCALED = ("time_mix_output.weight", "channel_mix_value.weight")
 

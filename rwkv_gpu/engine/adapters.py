@@ -274,6 +274,6 @@ def _blocks(values: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
     blocks: dict[str, dict[str, Tensor]] = {}
     for name, array in values.items():
         block = blocks.setdefault(".".join(name.split(".")[:2]), {})
-        rows = array.reshape(-1, array.shape[-1])  # of all experts
+        rows = array.reshape(-1, array.shape[-1])  # rows of all experts
         block[name] = BY_NAME["F16"], rows.astype(np.float16).view(np.uint8), array.shape
     return iter(blocks.values())

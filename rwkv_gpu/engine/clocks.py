@@ -41,7 +41,7 @@ class Clocks:
         # Seconds: end of raising, last timing, token time at that timing
         self._until = self._calibrated = self._before = 0.0
         self._best = 0.0
-        self._seconds = [0.0] * len(loops)  # of the last token, by device
+        self._seconds = [0.0] * len(loops)  # time of the last token, by device
         self._shorter = [0.0] * len(loops)  # minimum of the last two, so that one slow token does not cause a long loop
         self._works = False
 

@@ -45,7 +45,7 @@ class Activity:
     prefix_bytes: int
     free_pages: int
     free_states: int
-    steps: int = 0  # so far
+    steps: int = 0  # steps so far
     chunks: int = 0  # sequences in these steps, each counted again in each step
     verified: int = 0  # drafts that these steps verified
     gain: float | None = None  # speed of steps with drafts, relative to steps without; None if it is not known

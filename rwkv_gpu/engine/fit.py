@@ -60,7 +60,7 @@ class Fit:
     host_layers: int = 0  # layers in main memory
     expert_layers: int = 0  # layers whose experts are in main memory
     cache: int = 0  # experts cached on the GPU
-    cached_experts: int = 0  # in each of these layers
+    cached_experts: int = 0  # cached experts in each of these layers
     experts: int = 0
     step_bytes: int = 0  # bytes that a step of one token reads from main memory if no expert is cached
     main_memory_rate: float | None = None  # bytes per second that the GPU reads from main memory

@@ -39,7 +39,7 @@ def _end_fork() -> None:
 
 
 def _end_fork_in_child() -> None:
-    _forking.clear()  # other threads are not here
+    _forking.clear()  # the child process has no other threads
     _changed.release()
 
 

@@ -104,7 +104,7 @@ class GpuRunner(PartRunner):
 
             tuning = tuning_for(device)
         self.tuning = tuning
-        self._capabilities = device.capabilities  # those that all recorded plans are for
+        self._capabilities = device.capabilities  # the capabilities that all recorded plans assume
         self.weights = load_weights(device, file, placement.parameters, progress)
         upload_factors(device, self.weights, factors)
         self._slots = assign_slots(device, self.weights, placement.parameters)
@@ -127,7 +127,7 @@ class GpuRunner(PartRunner):
         self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
         self._plans: dict[Size, Plan] = {}
-        self._plan_of: dict[Size, Plan] = {}  # by actual numbers of rows and outputs
+        self._plan_of: dict[Size, Plan] = {}  # the plan for each actual number of rows and outputs
 
     @TypedErrors("preparing a step")
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
@@ -256,7 +256,7 @@ class GpuRunner(PartRunner):
         head, drafts = self.head, list[Output]()
         if head is not None and self._drafts:
             drafts += [DraftOutput(how, link) for how in ("plain", "any") for link in range(head.links)]
-            if head.mask is not None:  # it drafts in steps of several rows
+            if head.mask is not None:  # a head with a mask drafts in steps of several rows
                 yield from self._warm_up_blocks(drafts)
                 drafts.clear()
         if self._part is not None and not self._part.last:

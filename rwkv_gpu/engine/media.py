@@ -67,7 +67,7 @@ class PlaneRope:
 
     rope: Rope
     sections: tuple[int, ...]  # pairs that turn by each
-    interleaved: bool  # whether neighbouring pairs turn by different ones
+    interleaved: bool  # True if neighbouring pairs rotate by different coordinates
 
     @cached_property
     def axes(self) -> npt.NDArray[np.int64]:

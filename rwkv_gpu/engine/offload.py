@@ -36,7 +36,7 @@ class Offload:
         return self.gpu_layers is not None or self.cpu_moe > 0
 
 
-ON_GPU = Offload()  # as far as memory allows
+ON_GPU = Offload()  # as many weights on the GPU as fit
 
 
 def memory_size(size: object) -> int:

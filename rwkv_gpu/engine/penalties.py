@@ -96,7 +96,7 @@ def repetitions(ids: npt.NDArray[np.int64], shortest: int, breakers: npt.NDArray
     """
     broken = np.flatnonzero(np.isin(ids, breakers))
     limit = min(LONGEST, len(ids) - 1 - (int(broken[-1]) if len(broken) else -1))
-    ends = np.arange(len(ids) - 1)  # where an earlier run ends
+    ends = np.arange(len(ids) - 1)  # ends of earlier runs
     lengths: dict[int, int] = {}
     for length in range(1, limit + 1):
         ends = ends[ends >= length - 1]

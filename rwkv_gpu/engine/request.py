@@ -43,7 +43,7 @@ class Request:
     keep: bool = False  # store prompt and answer, so that a continuation costs only its new tokens
     images: Sequence[Span] = ()  # in order; `ids` has the ids of their rows
     marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which another continuation may branch off
-    salt: Salt = PLAIN  # it shares stored prefixes and images with requests of the same salt
+    salt: Salt = PLAIN  # stored prefixes and images are shared with requests of the same salt
 
     def check(self, vocabulary: int, context: int | None) -> list[int]:
         """Returns the ids as plain numbers; refuses a prompt that the model cannot take."""

@@ -145,7 +145,7 @@ class Slots:
         self._store.forget(sequence.slot)
         self.free.append(sequence.slot)
         sequence.slot = -1
-        if not (sequence.in_flight or sequence.work):  # else its draft is still compared with sampled tokens
+        if not (sequence.in_flight or sequence.work):  # otherwise its draft is still compared with sampled tokens
             sequence.draft = []
 
     def _forget(self, sequence: TokenSequence) -> None:

@@ -27,7 +27,7 @@ class Canvas:
     """The text of a request followed by masks, and the tokens decided in the present block."""
 
     def __init__(self, sequence: TokenSequence, mask: int) -> None:
-        self.start = len(sequence.ids)  # of the block
+        self.start = len(sequence.ids)  # start of the block
         self.ids = [*sequence.ids, *[mask] * min(CANVAS, sequence.max_length - sequence.length)]
         self.decided: dict[int, Sampled] = {}  # by position
         self.begin_block()

@@ -57,8 +57,8 @@ class Cursor:
         self._source = source
         self._end = min(source.nbytes, HEADER_MAX)
         self._window = b""
-        self._start = 0  # of the window in the file
-        self._at = 0  # in the window
+        self._start = 0  # start of the window in the file
+        self._at = 0  # position in the window
 
     @property
     def pos(self) -> int:

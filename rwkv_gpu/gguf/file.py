@@ -125,7 +125,7 @@ def _open_all(path: Path, stack: ExitStack) -> list[Part]:
     """Every part of the model, in order; one for a file that is not split."""
     given = _open_part(path, 0, stack)
     count = given.fields.int("split.count", low=0, high=65535, default=0)
-    if count < 2:  # a merged file says 0
+    if count < 2:  # merged files have a count of 0
         return [given]
     parts = [_open_part(part, i, stack) for i, part in enumerate(_part_paths(path, count))]
     given.source.close()

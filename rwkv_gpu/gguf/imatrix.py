@@ -17,7 +17,7 @@ from .file import GGUFFile
 Floats = npt.NDArray[np.float32]
 SUMS, COUNTS = ".in_sum2", ".counts"
 MOST = 1 << 16  # entries, and bytes of a name
-MOST_BYTES = 2 << 30  # of all importance: more than any model has
+MOST_BYTES = 2 << 30  # maximum bytes of a file: more than any model has
 
 
 def read_imatrix(path: Path) -> Mapping[str, Floats]:

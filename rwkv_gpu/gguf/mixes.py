@@ -32,14 +32,16 @@ class Mix:
     file_type: int
     base: str
     roles: Mapping[str, str] = field(default_factory=dict)
-    grouped: Mapping[str, str] = field(default_factory=dict)  # where 4 heads or more share keys and values
-    middle: Mapping[str, str] = field(default_factory=dict)  # in all layers except the first and the last eighth
-    more: Mapping[str, str] = field(default_factory=dict)  # in the layers that get more bits
-    first: Mapping[str, str] = field(default_factory=dict)  # in the first eighth of the layers; for values see below
-    values: int = 0  # the layers at the beginning whose values get the format of `first`
-    head: str = ""  # of the output, and of an embedding that is the output; by default Q6_K, or floats as they are
-    table: str = ""  # of another embedding
-    experts: str = ""  # of mixtures, where these alone get a format of their own
+    grouped: Mapping[str, str] = field(default_factory=dict)  # by role, if 4 heads or more share keys and values
+    middle: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by role, in all layers except the first and the last eighth
+    more: Mapping[str, str] = field(default_factory=dict)  # by role, in the layers that get more bits
+    first: Mapping[str, str] = field(default_factory=dict)  # by role, in the first eighth of the layers
+    values: int = 0  # number of first layers in which values get the format of `first`
+    head: str = ""  # format of the output matrix, or a tied embedding; default: Q6_K, or unchanged floats
+    table: str = ""  # format of an embedding that is not tied
+    experts: str = ""  # format of experts, if only these get one of their own
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Rule:
     """A format for matrices whose names match; it replaces the format of the mix. None keeps them unchanged."""
 
     pattern: str
-    format: str | None  # in any case
+    format: str | None  # name in upper or lower case
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format.upper() not in WRITABLE:

@@ -49,7 +49,7 @@ class Plane:
     """The words of a block that go to one plane: after the exchanges, word `order[n]` is the n-th there."""
 
     offset: int
-    word: str  # as numpy writes a type; V16 is 16 bytes that only move
+    word: str  # type as numpy writes it; V16 is 16 bytes that are only moved
     count: int = 1
     exchanges: tuple[Exchange, ...] = ()
     order: list[int] | EllipsisType = ...
@@ -198,7 +198,7 @@ def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
     if fmt.name in LEVELS:
         return _of_levels(fmt, raw)
     kind = getattr(quants, fmt.name, None)
-    with np.errstate(over="ignore", invalid="ignore"):  # what a file makes infinite stays so
+    with np.errstate(over="ignore", invalid="ignore"):  # values that a file makes infinite stay infinite
         if kind is None:
             return np.asarray(quants.dequantize(raw, GGMLQuantizationType(fmt.type)), np.float32)
         kind.init_grid()

@@ -243,7 +243,7 @@ def _two_0(x: Floats, w: Floats) -> Bytes:
 
 
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # twice the sizes of four bits; the fifth bit is the sign
-LARGEST_SCALE = 126  # of bytes that are numbers
+LARGEST_SCALE = 126  # largest scale byte that is a number
 SCALES_AROUND = range(-6, 7)  # the bytes that are tried, by the one that just reaches the largest weight
 
 

@@ -30,7 +30,7 @@ TINY = np.float32(1e-12)
 TERNARY_SEARCH = [*np.linspace(0.8, 1.8, 6, dtype=np.float32)]  # scales to try, by the root of the mean square
 STEPS = [*np.linspace(0.85, 1.05, 3, dtype=np.float32)]  # the same of the step, by what just reaches the largest
 DELTA = np.float32(0.125)
-LARGEST = 7  # of k in IQ1
+LARGEST = 7  # largest k in IQ1
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Entries:
 
     sizes: Floats  # [E, n]
     borders: Floats  # between the sizes that a weight can have
-    places: npt.NDArray[np.intp]  # [n], what the number of a weight's size counts
+    places: npt.NDArray[np.intp]  # [n], the place value of each weight's size in the number of an entry
     near: npt.NDArray[np.int16]  # [sizes to the power n, NEAR]: the nearest entries to any n sizes
 
     def nearest(self, x: Floats, w: Floats) -> Codes:
@@ -187,7 +187,7 @@ class Chosen:
 
     codes: Codes  # [N, runs, eights]
     down: npt.NDArray[np.bool_]  # [N, runs, eights], whether they are moved down
-    levels: Floats  # what they mean, without a scale
+    levels: Floats  # the values without a scale
 
 
 def _ternary_blocks(name: str, x: Floats, w: Floats) -> Bytes:

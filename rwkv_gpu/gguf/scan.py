@@ -89,7 +89,7 @@ def scan(source: Source, part: int = 0) -> Header:
     alignment = metadata.get("general.alignment", 32)
     assert isinstance(alignment, int)  # _metadata checked it
     tensors: dict[str, TensorInfo] = {}
-    end = 0  # of the data so far, from where the data begins
+    end = 0  # end of the data so far, from the start of the data
     for i in range(n_tensors):
         at = cursor.pos
         tensor = _tensor(cursor, f"tensor {i + 1} of {n_tensors}", source, part)

@@ -357,7 +357,7 @@ def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:
         return _open(adapter, wanted, {})
     wanted.append(MATRIX_UNITS)
     try:
-        return _open(adapter, wanted, {})  # a wgpu-native that lets experimental features through
+        return _open(adapter, wanted, {})  # this wgpu-native allows experimental features
     except DeviceError:
         pass
     try:

@@ -82,9 +82,9 @@ class Piece:
     """Packed rows that are being uploaded."""
 
     place: Place
-    row: int  # of the shard
+    row: int  # row of the shard
     planes: tuple[npt.NDArray[np.uint8], ...]
-    nbytes: int  # in the file
+    nbytes: int  # bytes in the file
 
 
 def load_weights(

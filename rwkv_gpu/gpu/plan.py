@@ -140,7 +140,7 @@ class StepBuffer:
             if values.shape[1:] == view.shape[1:]:
                 view[: len(values)] = values  # there may be fewer rows
             else:
-                view[tuple(map(slice, values.shape))] = values  # and fewer pages
+                view[tuple(map(slice, values.shape))] = values  # a view may have fewer pages
 
     def place(self, name: str, values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
         """The offset of an input in a step, and the bytes of its first rows."""

@@ -71,7 +71,7 @@ class SubmitQueue:
         self._filling: StepGroup | None = None
         self._landings: list[native.Landing] = []  # all of them, as callbacks of unused ones may still come
         self._free: list[native.Landing] = []
-        self._uploads: list[native.Upload] = []  # not needed by prepared steps; some are in flight
+        self._uploads: list[native.Upload] = []  # buffers that no prepared step needs; some are in flight
         self._step_seconds = math.inf
         self._arrived = 0.0  # time of the latest results
         self._under_way = 0  # steps in flight

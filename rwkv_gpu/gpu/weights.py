@@ -65,7 +65,7 @@ class ExpertCache:
     The GPU maintains the table of which expert is in which slot (`moe/cache_lookup`).
     """
 
-    name: str  # of the layer
+    name: str  # name of the layer
     experts: int
     slots: int
     sources: Mapping[str, Shard]  # all experts of each matrix, in main memory
@@ -142,7 +142,7 @@ class Weights(Mapping[str, DeviceWeight]):
 class Layout:
     """The layout of the planes of some rows of a matrix, in bytes from the start of the matrix."""
 
-    starts: tuple[int, ...]  # of the planes, and of the codebook if the format has one
+    starts: tuple[int, ...]  # starts of the planes, and of the codebook if the format has one
     row_bytes: tuple[int, ...]  # bytes per row of each plane
     nbytes: int
     table: npt.NDArray[np.uint8]  # the codebook

@@ -4,4 +4,4 @@ This package lies above `gpu/`, which compiles and runs shaders without knowing 
 which lowers operations to kernels.
 """
 
-from . import registry as registry  # which lists every kernel in `kernel.KERNELS`
+from . import registry as registry  # fills `kernel.KERNELS`

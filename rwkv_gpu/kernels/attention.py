@@ -18,19 +18,19 @@ QUERY_SCALE = Hole(
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACHES = "window", "chunk", "both", "ahead", "bounded", "after_first"
 REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in REACHES))
-REACH_BACK = REACH.only("window", "chunk", "after_first")  # for the only row of a sequence in a step
+REACH_BACK = REACH.only("window", "chunk", "after_first")  # for steps in which a sequence has one row
 LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi", "relative")))
-LOGIT_BACK = LOGIT.but("relative")  # of keys that do not follow the query
+LOGIT_BACK = LOGIT.but("relative")  # without biases for keys after the query
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
 READ = Hole("read", tuple(f"attention/cache/read_{kind}" for kind in ("f16", "f32", "blocks")))
 WRITE = Hole("write", tuple(f"attention/cache/write_{kind}" for kind in ("f16", "f32", "blocks", "rotated")))
 WORDS = Hole("words", tuple(f"attention/cache/words_of_{count}" for count in ("four", "two", "one")))
-PUT = Hole("put", ("attention/cache/put_one", "attention/cache/put_two")).maybe()  # of blocks
+PUT = Hole("put", ("attention/cache/put_one", "attention/cache/put_two")).maybe()  # used by caches in blocks
 BITS = Hole("bits", ("attention/cache/bits_q8", "attention/cache/bits_q4")).maybe()
 ROTATION_OF_BLOCKS = Hole("rotation", ("attention/cache/as_they_are", "attention/cache/hadamard"))
-STORED = WORDS, BITS, ROTATION_OF_BLOCKS  # how keys and values lie in memory
+STORED = WORDS, BITS, ROTATION_OF_BLOCKS  # the layout of keys and values in memory
 RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "partial", "last_workgroup")))
 # Heads of q, k and v as the products write them, and the norms, scales and rotations applied to them.
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
@@ -41,7 +41,7 @@ CUT = Hole("cut", ("attention/partition", "attention/every_run"))
 RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
 RUNS_OF_ROWS = Hole("runs of rows", ("attention/runs/even_runs", "attention/runs/further_runs"))
 SCORES = REACH, LOGIT_BACK, SINK  # masking and transformation of scores
-SCORES_OF_LAST = REACH_BACK, LOGIT_BACK  # the same for the only row of a sequence in a step
+SCORES_OF_LAST = REACH_BACK, LOGIT_BACK  # the same for steps in which a sequence has one row
 
 ATTENTION = Kernel(
     "attention/attention",
@@ -134,7 +134,7 @@ LATENT_WRITE = Kernel(
     "latent_attention",
     (
         ROTATION,
-        ROPE.but("none").maybe(),  # not without rotary positions
+        ROPE.but("none").maybe(),  # models without rotary positions have no such part
         Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32")),
         LANES,
     ),

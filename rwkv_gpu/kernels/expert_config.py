@@ -30,7 +30,7 @@ class ExpertConfig:
     fragments_of_w: int = 1  # fragments of a subgroup along the rows of W
     columns: int = 64  # columns that expert_gemm_matrix stages at a time
     ahead: int = 1  # steps in flight on matrix units: several only with one fragment of W and one of x
-    max_workgroups: int = MANY  # of expert_gemv_int, whose workgroups then loop over several blocks of rows
+    max_workgroups: int = MANY  # workgroups of expert_gemv_int, which then loop over several blocks of rows
 
     @property
     def summing(self) -> "ExpertConfig":
@@ -137,8 +137,8 @@ class ExpertConfig:
 class ExpertKernel(Kernel):
     """A kernel of products with experts, with the values derived from its configurations."""
 
-    trials: Callable[[Capabilities], Mapping[str, ExpertConfig]]  # what `doctor` and the tests run
-    candidates: Callable[[Capabilities], Iterator[ExpertConfig]]  # what `tune` tries
+    trials: Callable[[Capabilities], Mapping[str, ExpertConfig]]  # configurations that `doctor` and the tests run
+    candidates: Callable[[Capabilities], Iterator[ExpertConfig]]  # configurations that `tune` tries
     block: Callable[[ExpertConfig], int]  # rows of an expert's matrices for a workgroup
     links: Callable[[ExpertConfig], tuple[str, ...]]
     workgroup_bytes: Callable[[ExpertConfig], int] = lambda _: 0
@@ -183,7 +183,7 @@ class ExpertMatrixTile:
     fragments_of_w: int = 2  # fragments of a subgroup along the rows of W
     fragments_of_x: int = 4
     along_m: int = 4  # number of subgroups along the rows of W
-    along_k: int = 1  # along the columns of a step, whose sums are added up at the end
+    along_k: int = 1  # number of subgroups along the columns of a step; their sums are added up at the end
     columns: int = 64  # columns of a step
     ahead: int = 1  # steps in flight
 

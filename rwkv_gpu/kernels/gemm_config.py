@@ -44,13 +44,13 @@ class GemmConfig:
     gap: int = 0  # padding between columns of such a tile, against bank conflicts
     fill: int = 0  # minimum number of workgroups of tiles: columns are split into parts (split-K) to reach it
     at_a_time: int = 0  # workgroups of tiles that run at a time: the number of parts is chosen by cost; 0: by `fill`
-    max_workgroups: int = MANY  # of gemv_int and skinny_gemm, whose workgroups then loop over several blocks of rows
+    max_workgroups: int = MANY  # workgroups of gemv_int and skinny_gemm, which then loop over several blocks of rows
     activations: str = "f32"  # type that x is rounded to: int16 or int8 for packed W, or f16
     staged: int = 0  # chunks of 32 columns of x that skinny_gemm stages at a time; 0: it reads quantised rows directly
     copies: bool = False  # whether skinny_gemm stages rows that are already quantised
     fragment: int = 0  # side of a fragment of matrix units; 0: they are not used
     fragments_of_w: int = 4  # fragments of a subgroup along the rows of W
-    fragments_of_x: int = 4  # and along the rows of x
+    fragments_of_x: int = 4  # fragments of a subgroup along the rows of x
     columns: int = 64  # columns that a kernel on matrix units stages at a time
     pairs: int = 1  # pairs of vec4s of each chunk of x that line_gemm stages at a time
     joined_parts: int = 1  # parts of columns, which the last workgroup of a block adds up; 0: chosen by cost
@@ -188,7 +188,7 @@ Candidates = Callable[[Capabilities, int, str], Iterator[GemmConfig]]
 class SelfTest:
     """How the self test compares a kernel that drivers may get wrong with the plain gemv."""
 
-    rows: int = 1  # of x
+    rows: int = 1  # rows of x
     pairs: Callable[[GemmConfig], bool] = lambda _: True  # whether it uses a gated pair, or one matrix
     kind: Callable[[GemmConfig], object] = lambda config: config  # one configuration of each kind is tried
 
@@ -329,10 +329,10 @@ class MatrixTile:
     """How the subgroups of a workgroup share a tile on matrix units."""
 
     fragments_of_w: int = 4  # fragments of a subgroup along the rows of W
-    fragments_of_x: int = 4  # and along the rows of x
+    fragments_of_x: int = 4  # fragments of a subgroup along the rows of x
     along_m: int = 2  # number of subgroups along the rows of W
     along_t: int = 2  # along the rows of x
-    along_k: int = 1  # along the columns, whose sums are added up at the end
+    along_k: int = 1  # number of subgroups along the columns; their sums are added up at the end
     columns: int = 64  # columns staged at a time
     prefetch_depth: int = 1
 

@@ -158,7 +158,7 @@ GEMV_INT = GemmKernel(
     workgroup_bytes=lambda c: 4 * (c.wg // c.subgroup_width),
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (_sum(c), "lib/sum/squares"),
-    self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # else it becomes gemv_single_pass
+    self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # with more it becomes gemv_single_pass
 )
 
 

@@ -62,7 +62,7 @@ ROUTED = (
     CHOOSING.only("logits", "biased").maybe(),
     ANSWER.maybe(),
 )  # if subgroups rank experts
-RANKING = {part: Needs(lanes=2) for hole in ROUTED for part in hole.parts}  # as moe/choices/ranked
+RANKING = {part: Needs(lanes=2) for hole in ROUTED for part in hole.parts}  # the needs of moe/choices/ranked
 WRITING = RESULT, GLU, BIAS, SUMS, INPUT_SCALE
 MATRICES = (*DECODING, "moe/matrices")
 TILES = "moe/tiles", "moe/write", "lib/activation"
@@ -151,7 +151,7 @@ EXPERT_GEMV_INT = ExpertKernel(
         STAGING,
         Hole("row", ("moe/rows/plain", "moe/rows/joined_runs", "moe/rows/prefetched")),
         ROWS.only("vec4").maybe(),
-        REACH.only("window").maybe(),  # of runs
+        REACH.only("window").maybe(),  # used by rows in runs
         RUN_COUNT.only("even").maybe(),
         SUM.only("subgroup"),
         PLAIN,
@@ -236,7 +236,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         Hole("decoded run", ("moe/weights_of_fours", "lib/matrix_units/of_e2m1")),
         Hole("fragments", ("moe/matrix_fragments", "moe/matrix_ahead")),
         Hole("x", ("moe/x/halves", "moe/x/words", "moe/x/floats")),
-        PLAIN_ROWS.maybe(),  # of floats
+        PLAIN_ROWS.maybe(),  # used by rows of floats
         Hole("unit", ("moe/unit/row", "moe/unit/all")),
         Hole("kept", ("moe/kept/none", "moe/kept/rounded")),
         PLAIN,

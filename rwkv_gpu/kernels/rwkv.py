@@ -59,10 +59,10 @@ LERP_DECODE = Kernel(
 DECAY = Hole(
     "decay", tuple(f"recurrence/decay/{part}" for part in ("given", "by_head", "by_channel", "low_rank", "constant"))
 )
-FADE = Hole("fade", ("recurrence/fade/softplus", "recurrence/fade/bounded"), optional=True)  # of delta nets
+FADE = Hole("fade", ("recurrence/fade/softplus", "recurrence/fade/bounded"), optional=True)  # used by delta nets
 BONUS = Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"))
 OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated", "plain")))
-QKV = Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True)  # of delta nets
+QKV = Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True)  # used by delta nets
 Y = Hole("y", ("recurrence/y/floats", "recurrence/y/quantise", "recurrence/y/round"))
 RECURRENCE = Kernel(
     "recurrence/recurrence",
@@ -73,8 +73,8 @@ RECURRENCE = Kernel(
         FADE,
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
         QKV,
-        BONUS.maybe(),  # of wkv6
-        LORA_WEIGHTS,  # of its decay
+        BONUS.maybe(),  # used by wkv6
+        LORA_WEIGHTS,  # used by the decay of wkv6
         FLOAT_FORMAT.maybe(),
         OUTPUT,
         Y,
@@ -127,8 +127,8 @@ CHUNK_SOLVE = Kernel(
             "inputs",
             tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "ssd", "heads")),
         ),
-        VALUE.maybe(),  # of RWKV-7
-        DECAY.only("by_head", "by_channel").maybe(),  # of delta nets
+        VALUE.maybe(),  # used by RWKV-7
+        DECAY.only("by_head", "by_channel").maybe(),  # used by delta nets
         FADE,
         Hole("qkv", ("recurrence/qkv/mixed",), optional=True),
         PLAIN,

@@ -38,8 +38,8 @@ class Backend(Protocol):
     context: int | None  # maximum tokens of a sequence; None is unlimited
     _driver: Driver
     model_file: ModelFile
-    sight: Sight | None  # how it sees images; None if it does not
-    preset: Preset | None  # by which the model was named
+    sight: Sight | None  # encodes images; None for models without vision
+    preset: Preset | None  # the preset that named the model
     _recent: deque[Recent]  # so that prompts that continue answered requests keep their ids
 
     def default_settings(self, usual: Settings) -> Settings:

@@ -21,7 +21,7 @@ MOST_BYTES = 4 << 20  # size limit of a catalogue
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9.-]*)?", re.ASCII)
 QUANTISATION = re.compile(r"(?:iq|tq|q)\d\w*|[fb]?f16|f32|bf16|fp16|mxfp4|nvfp4", re.ASCII | re.IGNORECASE)
 FILLER = {"instruct", "it", "chat", "gguf", "latest", "preview"}  # words that spellings of one name add or omit
-STEM = re.compile(r"[a-z]+(?=\d)|[a-z]{6,}")  # of a family's name: gemma, falcon
+STEM = re.compile(r"[a-z]+(?=\d)|[a-z]{6,}")  # start of a family's name: gemma, falcon
 LONG_STEM = 4  # letters; other words are often close to a shorter stem
 KINDS = "chat", "embedding", "reranker"
 

@@ -53,8 +53,8 @@ class Message:
     content: str
     reasoning: str = ""
     raw: str | None = None
-    images: tuple[Image, ...] = ()  # whose marks are in the content
-    calls: tuple[dict[str, Any], ...] = ()  # of tools, in the form of OpenAI's API
+    images: tuple[Image, ...] = ()  # images whose marks are in the content
+    calls: tuple[dict[str, Any], ...] = ()  # calls of tools, in the form of OpenAI's API
     call: tuple[str, str] | None = None  # the id and the name of the call that this is the result of
 
     def as_dict(self) -> dict[str, str]:
@@ -90,10 +90,10 @@ class ChatPrompt:
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
     thoughts: Opened  # the reasoning that the prompt has begun
-    repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
+    repeats: bool = True  # True if later prompts repeat an answer with its marks; some templates refuse these
     system_tokens: int = 0  # tokens of the system messages, if there are other messages
     begun: str = ""  # beginning of the answer, if it continues the last message
-    images: Images = field(default_factory=dict)  # of the messages
+    images: Images = field(default_factory=dict)  # images of the messages
     salt: Salt = PLAIN
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
@@ -333,7 +333,7 @@ class ChatFormat:
         thinking = self._marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
         control = self._marks.control or (tools and self.tool_form.control)
-        if control:  # then the tokens that end an answer have visible text too
+        if control:  # the tokens that end an answer then have visible text, too
             never |= self.stop_ids | self.tokenizer.stop_ids
         goes_on = bool(prompt.begun)
         more: Any = {"hidden": self._around, "goes_on": goes_on, "schema": None if form is None else form.model}

@@ -11,7 +11,7 @@ from ..text.grammar import Form
 from .validate import unknown_name
 
 Reason = Literal["running", "stop", "length", "abort", "error"]
-LEAST_LOGPROB = -9999.0  # in place of -inf, which JSON lacks, as in OpenAI's API
+LEAST_LOGPROB = -9999.0  # replaces -inf, which JSON lacks, as in OpenAI's API
 
 
 def json_logprob(logprob: float) -> float:

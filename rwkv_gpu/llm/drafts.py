@@ -80,9 +80,9 @@ class Drafts:
     lookup: bool
     file: GGUFFile | None  # file of the draft model
     most: int  # maximum tokens of a draft; 0 without drafts
-    head: DraftHead | None = None  # of the model, or of a file of its own
+    head: DraftHead | None = None  # the head of the model, or of another file
     joined: GGUFFile | None = None  # the file of the model with the head of another file
-    fault: str = ""  # what is wrong with the draft model or the head of another file, which is not used then
+    fault: str = ""  # error of the draft model or of the head's file, which is not used then
 
     def in_use(self, model: Model) -> Model:
         """The model with its head, if that drafts."""

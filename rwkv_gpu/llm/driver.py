@@ -59,7 +59,7 @@ class Driver:
         # The first item of these queues stays until it is done, so that an exception from outside loses nothing.
         self._jobs: deque[Job] = deque()
         self._works: deque[Work] = deque()
-        self._updates: deque[Update] = deque()  # of the last step, not delivered yet
+        self._updates: deque[Update] = deque()  # updates of the last step, not delivered yet
         self._wake: SimpleQueue[None] = SimpleQueue()  # an item for each new job; the thread sleeps on it
         self._expects = False  # whether more requests are about to come
         self._stepped = threading.Event()  # a step has run since the last `wake`

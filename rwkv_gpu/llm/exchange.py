@@ -151,7 +151,7 @@ class Exchange:
         if found is not None:
             saved = len(found[0]) // TOKEN - (read if number else self._engine.stored(_text(sequence)))
             if saved > 0 and self._states.pays_to_restore(found, saved):
-                with suppress(BadFile, CacheFull):  # then it is computed
+                with suppress(BadFile, CacheFull):  # otherwise the prompt is computed
                     self._restore(found, number, saved)
         del self._fetches[name]
         if not number:

@@ -158,7 +158,7 @@ class AsyncGeneration(Reading):
     """Like `Generation`, for asyncio: `async for event in generation`. Cancelling the reading task cancels it."""
 
     def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
-        import asyncio  # and with it TLS, which most programs do not need
+        import asyncio  # also imports TLS, which most programs do not need
 
         items: asyncio.Queue[Item] = asyncio.Queue()
         loop = asyncio.get_running_loop()

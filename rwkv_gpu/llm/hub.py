@@ -18,7 +18,7 @@ from .store import Store
 if TYPE_CHECKING:
     from .repository import Progress, RemoteFile, Repository
 
-MOST_CONNECTIONS = 16  # of a download
+MOST_CONNECTIONS = 16  # maximum connections of a download
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Hub:
 
     def repository(self, name: str) -> "Repository":
         """The repository OWNER/NAME."""
-        from .repository import Repository  # and with it the modules of HTTP and TLS
+        from .repository import Repository  # also imports HTTP and TLS
 
         return Repository(
             name,

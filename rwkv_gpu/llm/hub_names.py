@@ -21,7 +21,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")  # the first available is chosen if none is given
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 ENDPOINT = "https://huggingface.co"
-SUFFIX = ".preset.json"  # of the files of presets
+SUFFIX = ".preset.json"  # end of the names of preset files
 NOT_MODELS = "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"  # mark files that accompany models but are not models
 
 

@@ -24,15 +24,15 @@ __all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
-MOST_IMAGES = 256  # of a request, repeated ones included
-MOST_PIXELS = 1 << 30  # of all pictures that a chat keeps
+MOST_IMAGES = 256  # maximum images of a request, including repeated ones
+MOST_PIXELS = 1 << 30  # pixels of all pictures that a chat keeps
 BLIND = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
 )
 DEAF = "this model takes no audio: its projector is for images; take a model for audio, such as Voxtral or Ultravox"
 SOUNDS = "audio", "audio_url", "input_audio"  # types of parts that are sounds
-KINDS = "image", "image_url", "input_image", *SOUNDS  # and of all media; a client may send a type of any kind
+KINDS = "image", "image_url", "input_image", *SOUNDS  # types of all media; a client may send any type
 
 
 def mark_of(image: Image) -> str:
@@ -75,7 +75,7 @@ class ImagePrompt:
     """A prompt in which each marker stands for an image, in order. Special tokens in it are matched."""
 
     text: str
-    images: Sequence[Any]  # in base64, or what a message may have as an image
+    images: Sequence[Any]  # base64 data, or another form of an image in a message
 
     def marked(self, sight: "Sight | None") -> tuple[str, dict[str, Image]]:
         """The text with marks in place of markers, and the images by mark."""
@@ -165,7 +165,7 @@ def marked(
     """The messages with marks in place of images, and the images by mark. Refuses images if there is no sight."""
     album = Album(sight)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        return messages, {}  # which the check of messages refuses
+        return messages, {}  # the check of messages refuses them
     texts = [_marked(message, album, f"messages[{i}]") for i, message in enumerate(messages)]
     return texts, album.images
 

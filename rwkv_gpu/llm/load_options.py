@@ -91,13 +91,13 @@ class Files:
     path: Path
     draft: Path | None
     initial_state: Path | None
-    lora: Any  # in the form that `adapters_of` takes
+    lora: Any  # a value that `adapters_of` accepts
     hub: Hub
-    overrides: Mapping[str, Override]  # of the model's metadata
+    overrides: Mapping[str, Override]  # replaced keys of the model's metadata
     rope: RopeScaling = field(default_factory=RopeScaling)
     mmproj: Path | None = None  # a projector
-    finds_mmproj: bool = False  # whether one next to the model is used
-    preset: Preset | None = None  # by which the model was named
+    finds_mmproj: bool = False  # True if a projector next to the model is used
+    preset: Preset | None = None  # the preset that named the model
 
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
@@ -156,10 +156,10 @@ class DeviceOptions:
 
     names: Sequence[str] = ("auto",)  # one device, or several that run the model together
     split: Split = None  # shares of the layers by device; None decides by memory and speed
-    offload: Offload = ON_GPU  # what stays in main memory
+    offload: Offload = ON_GPU  # the weights that stay in main memory
     matrix_units: MatrixUnits = "auto"
     tuned: Path | None = None  # folder in which `rwkv-gpu tune` stores results
-    layers_per_submit: int | None = None  # 0 submits a step whole; None is as tuned
+    layers_per_submit: int | None = None  # 0 submits a whole step at once; None takes the tuned number
     portable: bool = False  # requires only what every device supports
     checked: bool = False  # the driver checks each index
     at_once: bool = True  # starts on plain kernels while a first trial of matrix units runs
@@ -197,7 +197,7 @@ class StoreOptions:
 class RoomOptions:
     """Options for the memory of sequences and the rows of a step."""
 
-    chunk_size: int | None = None  # maximum rows of a step; None is as tuned, or the device's default
+    chunk_size: int | None = None  # maximum rows of a step; None takes the tuned number, or the device's default
     sequences: int = DEFAULT_SEQUENCES  # maximum running requests
     context: int | None = None  # tokens of a sequence
     kv: KVType = "f16"  # number format of keys and values

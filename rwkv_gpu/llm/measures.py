@@ -36,7 +36,7 @@ def logprobs(
     found = np.zeros(max(0, len(ids) - 1))
     at = 0
     for piece in engine.evaluate(ids, chunk_size=ROWS):
-        # The token after the last row is unknown; and there are no rows while it waits.
+        # The token after the last row is unknown, and a waiting sequence has no rows.
         rows = min(len(piece), len(found) - at)
         found[at : at + rows] = of_next(piece[:rows], ids[at + 1 : at + 1 + rows])
         at += rows
@@ -107,7 +107,7 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
         return
     try:
         progress(min(start + done + 1, total), total)
-    except (SystemExit, KeyboardInterrupt) as error:  # which would end the engine's thread
+    except (SystemExit, KeyboardInterrupt) as error:  # these would end the engine's thread
         raise BadInput(f"the progress callback ended by {type(error).__name__}") from error
 
 

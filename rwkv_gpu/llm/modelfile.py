@@ -16,12 +16,12 @@ OPTIONS = {  # Ollama's names, and ours
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
     "mirostat": "mirostat", "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
 }  # fmt: skip
-SWITCH = "mirostat"  # of the settings whose names begin like this
+SWITCH = "mirostat"  # the prefix of the settings that it switches
 WITHOUT_EFFECT = frozenset({
     "num_keep", "num_batch", "num_gpu", "num_thread", "main_gpu", "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
     "logits_all", "vocab_only", "embedding_only", "penalize_newline", "tfs_z",
 })  # fmt: skip
-IGNORED = ("REQUIRES", "RENDERER", "PARSER")  # for Ollama alone; the model's own template renders and parses here
+IGNORED = ("REQUIRES", "RENDERER", "PARSER")  # used by Ollama only: here the model's own template renders and parses
 ROLES = ("system", "user", "assistant")
 INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)(?:[ \t]+|$)")
 
@@ -38,7 +38,7 @@ class Modelfile:
     adapters: tuple[str, ...] = ()
     messages: tuple[tuple[str, str], ...] = ()  # role and content
     license: str = ""
-    ignored: tuple[str, ...] = ()  # what has no effect here
+    ignored: tuple[str, ...] = ()  # parameters without effect here
 
 
 def parse(text: str, where: str = "Modelfile") -> Modelfile:
@@ -94,7 +94,7 @@ def _plain(found: dict[str, Any]) -> dict[str, Any]:
         found.setdefault("mirostat_tau", MIROSTAT_TAU)
     else:
         found = {name: value for name, value in found.items() if not name.startswith(SWITCH)}
-    if found.get("max_tokens") == -2:  # as many as the context has room for
+    if found.get("max_tokens") == -2:  # Ollama's number for as many as fit the context
         found["max_tokens"] = -1
     return found
 

@@ -64,9 +64,9 @@ class Asked(NamedTuple):
     ids: Sequence[int]  # prompt ids
     params: SamplingParams
     form: Form | None
-    is_turn: bool = False  # whether the prompt is of a chat template, so that the answer ends with the turn
+    is_turn: bool = False  # True if the prompt is from a chat template, so that the answer ends with the turn
     salt: Salt = PLAIN
-    images: Sequence[Span] = ()  # of the prompt
+    images: Sequence[Span] = ()  # images of the prompt
 
 
 class OpenModel:
@@ -85,8 +85,8 @@ class OpenModel:
         sight: Sight | None = None,
         preset: Preset | None = None,
     ) -> None:
-        self.sight = sight  # how it sees images; None if it does not
-        self.preset = preset  # by which it was named; None if by its own name
+        self.sight = sight  # encodes images; None for models without vision
+        self.preset = preset  # the preset that named the model; None for its own name
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary

@@ -92,7 +92,7 @@ class Pool:
 
     def __init__(self, how: Pooling) -> None:
         self._how = how
-        self._sum: Doubles | None = None  # or the single token's vector
+        self._sum: Doubles | None = None  # the sum so far, or the single token's vector
         self._count = 0
 
     def take(self, rows: Floats) -> None:
@@ -135,7 +135,7 @@ def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, d
         return tokenizer.encode(text, parse=True)
     bert, pre = read_name(metadata, "model") == "bert", read_name(metadata, "pre")
     separated = bert or pre in ("jina-v1-en", "jina-v2-code", "roberta-bpe")
-    # This is how the metadata key is spelt
+    # The key is misspelt like this in files.
     separator = read_id(metadata, "seperator", tokenizer.vocab_size, 102 if bert else None)
     eos = separator if tokenizer.eos is None else tokenizer.eos
     begin = [tokenizer.bos] if read_flag(metadata, "add_bos_token", tokenizer.add_bos) else []

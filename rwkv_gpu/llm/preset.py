@@ -31,11 +31,11 @@ class Preset:
 
     base: str
     system: str | None = None
-    template: str | None = None  # in jinja2, or the name of a built-in one
+    template: str | None = None  # jinja2 source, or the name of a built-in template
     settings: Mapping[str, Any] = field(default_factory=dict)
     context: int | None = None
     adapters: Sequence[tuple[str, float]] = ()  # paths of LoRA adapters, and their scales
-    messages: Sequence[tuple[str, str]] = ()  # with which every chat begins: role and content
+    messages: Sequence[tuple[str, str]] = ()  # role and content of the messages with which every chat begins
     license: str = ""
     thoughts: Thoughts = field(default_factory=Thoughts)  # not in the file: a server sets them
 
@@ -74,7 +74,7 @@ class Preset:
     def before(self, messages: Any) -> Any:
         """Messages of a request after those of the preset; its system prompt, unless they have one."""
         if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-            return messages  # which later checks refuse
+            return messages  # later checks refuse them
         own = isinstance(messages[0], Mapping) and messages[0].get("role") in ("system", "developer")
         system = [messages[0]] if own else [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *self.first_messages(), *messages[own:]]

@@ -37,7 +37,7 @@ class Reader:
         goes_on: bool = False,
         schema: Any = None,
     ) -> None:
-        self.schema = schema  # the class that the text is an instance of, if any
+        self.schema = schema  # the class of the parsed answer, if any
         self._closing = closing
         self._hidden = hidden
         self._text = tokenizer.stream(special=control, continues=True)

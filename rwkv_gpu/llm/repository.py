@@ -36,7 +36,7 @@ class RemoteFile:
 
     path: str
     nbytes: int
-    sha256: str | None  # of large files only
+    sha256: str | None  # known for large files only
 
 
 class Repository:

@@ -29,7 +29,7 @@ class Stored:
     paths: tuple[Path, ...]  # its parts in order
     nbytes: int
     complete: bool
-    projectors: tuple[Path, ...] = ()  # in its folder
+    projectors: tuple[Path, ...] = ()  # projectors in its folder
 
 
 class Store:
@@ -144,10 +144,10 @@ class Store:
         nbytes = sum(map(_nbytes, paths))
         for path in paths:
             lock = path.with_name(path.name.removesuffix(".part"))  # a download may be in progress
-            with suppress(FileNotFoundError), WriterLock(lock):  # else deleted by another process
+            with suppress(FileNotFoundError), WriterLock(lock):  # otherwise another process has deleted it
                 path.unlink()
         for folder in gone.paths[0].relative_to(self.folder).parents[:-1]:
-            with suppress(OSError):  # it has other files
+            with suppress(OSError):  # the folder may contain other files
                 (self.folder / folder).rmdir()
         return replace(gone, nbytes=nbytes)
 

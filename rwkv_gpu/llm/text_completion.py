@@ -66,7 +66,7 @@ class TextReply:
     model: str
     prompts: Sequence[str]  # their texts, for `echo`
     ids: Sequence[Sequence[int]] = ()  # their tokens
-    scores: Sequence[Sequence[Score]] = ()  # of each prompt, if requested
+    scores: Sequence[Sequence[Score]] = ()  # the scores of each prompt, if requested
     id: str = field(default_factory=lambda: f"cmpl-{unique()}")
     created: int = field(default_factory=lambda: int(time.time()))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import BadInput
 
-LIMITS = ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget")  # of llama-server and vLLM
+LIMITS = ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget")  # of llama-server, vLLM
 MOST = 1 << 31  # tokens
 LONGEST = 4096  # characters of a message
 
@@ -15,10 +15,10 @@ LONGEST = 4096  # characters of a message
 class Thoughts:
     """The settings of reasoning in a chat, where a request does not set them."""
 
-    think: bool | None = None  # None is as the template does
-    limit: int | None = None  # tokens of reasoning; None is without a limit
-    message: str | None = None  # what the model writes last, if its reasoning reaches the limit
-    variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
+    think: bool | None = None  # None leaves the choice to the template
+    limit: int | None = None  # maximum tokens of reasoning; None is no limit
+    message: str | None = None  # text that the model writes if its reasoning reaches the limit
+    variables: Mapping[str, Any] = field(default_factory=dict)  # variables of the chat template
 
     def __post_init__(self) -> None:
         whole = isinstance(self.limit, int) and not isinstance(self.limit, bool)

@@ -33,10 +33,10 @@ The results come between <tool_response> and </tool_response>."""
 class Tools:
     """The tools that the model may call, and whether it must."""
 
-    given: tuple[dict[str, Any], ...]  # in the form of OpenAI's API, which templates take too
-    required: bool  # whether the answer must be a call
+    given: tuple[dict[str, Any], ...]  # the tools in the form of OpenAI's API, which templates take, too
+    required: bool  # True if the answer must be a call
     only: str | None  # the only tool that it may call
-    parallel: bool  # whether an answer may have several calls
+    parallel: bool  # True if an answer may have several calls
 
     @classmethod
     def read(cls, rest: dict[str, Any]) -> "Tools | None":

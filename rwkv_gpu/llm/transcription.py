@@ -2,7 +2,7 @@
 
 from typing import Any
 
-QUESTION = "Transcribe audio to text"  # as llama-server asks
+QUESTION = "Transcribe audio to text"  # the question that llama-server asks
 
 
 def transcription_message(audio: Any, prompt: str = "", language: str = "") -> dict[str, Any]:

@@ -91,8 +91,8 @@ class Transfer:
     pace: Pace
     progress: Callable[[int], None]
     connections: int = 1
-    has_sum: bool = True  # whether the whole file is compared with a sum that the hub has told
-    _tag: str | None = None  # of the last answer
+    has_sum: bool = True  # True if the hub gave a checksum for the whole file
+    _tag: str | None = None  # tag of the last answer
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fill(self, part: Part) -> None:
@@ -152,10 +152,10 @@ class Transfer:
             try:
                 answer = self._open(start, stop) if answer is None else answer
                 with answer:
-                    while block := answer.read1(self.pace.block):  # `read` would drop a piece that a reset cuts
+                    while block := answer.read1(self.pace.block):  # `read` would lose a block that a reset interrupts
                         self.pace.spend(len(block))
                         start += len(block)
-                        if start > end:  # it would fill the disk
+                        if start > end:  # more bytes than announced would fill the disk
                             message = f"the server sends more than the {end - before:,} bytes that it said"
                             raise BadInput(f"{message}; it is at fault")
                         yield block

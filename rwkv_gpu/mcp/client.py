@@ -24,7 +24,7 @@ from .result import Result, failed, result_of
 CONNECT = 60.0  # seconds until a server has listed its tools
 CALL = 120.0  # seconds until a call is answered
 CLOSE = 10.0  # seconds for all servers to end
-MOST_TOOLS = 128  # of all servers, as in a request to our server
+MOST_TOOLS = 128  # tools of all servers, as in a request to our server
 MOST_DESCRIPTION = 4_000  # characters of a tool's description
 NAME = re.compile(r"[^a-zA-Z0-9_.-]")
 
@@ -51,7 +51,7 @@ class Connection:
 
     config: ServerConfig
     calls: "asyncio.Queue[tuple[str, dict[str, Any], Future[Result]] | None]" = field(default_factory=asyncio.Queue)
-    ready: "Future[list[Any]]" = field(default_factory=Future)  # its tools
+    ready: "Future[list[Any]]" = field(default_factory=Future)  # delivers its tools
     fault: str | None = None
     task: "asyncio.Task[None] | None" = None
 

@@ -109,7 +109,7 @@ class DeviceReport:
         with self._lock:
             self._file.write(text)
             self._file.flush()
-            with suppress(OSError):  # a pipe
+            with suppress(OSError):  # the file may be a pipe
                 os.fsync(self._file.fileno())
 
 
@@ -119,7 +119,7 @@ def system() -> dict[str, object]:
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "system": platform.system(),
         "release": platform.release(),
-        "version": platform.mac_ver()[0] or platform.version(),  # of macOS and Windows, which ship GPU drivers
+        "version": platform.mac_ver()[0] or platform.version(),  # macOS and Windows ship GPU drivers
         "machine": platform.machine(),
         "python": sys.version.split()[0],
         "packages": {name: _version(name) for name in PACKAGES},

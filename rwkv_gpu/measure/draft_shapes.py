@@ -20,7 +20,7 @@ class Drafter:
     read: tuple[int, ...]  # layers of the model whose inputs it reads
     context: int = 131072
     block: int = 16  # tokens of a block of DFlash
-    mask: int = 3  # id of the token in place of one to draft
+    mask: int = 3  # id of the placeholder for a token to draft
 
     def tensors(self, quant: Quant) -> Tensors:
         """All tensors, in file order."""

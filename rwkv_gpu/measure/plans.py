@@ -54,7 +54,7 @@ class DispatchRow:
     kernel: str  # including its parts
     workgroups: int
     nbytes: int  # bytes moved
-    bindings: dict[str, str]  # what each binding of the shader refers to
+    bindings: dict[str, str]  # the buffer and offset of each binding of the shader
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RecordedStep:
 
     dispatches: tuple[DispatchRow, ...]
     passes: tuple[PassRow, ...]
-    graph: str  # as text, after all passes
+    graph: str  # text of the graph after all passes
 
     @property
     def nbytes(self) -> int:

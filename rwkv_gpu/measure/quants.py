@@ -19,7 +19,7 @@ class Quant:
 
     matrices: str
     embedding: str
-    head: str  # also of a tied embedding, and of the more precise half of v and down
+    head: str  # type of the head, a tied embedding, and the more precise half of v and down
     lora: str
 
 

@@ -56,7 +56,7 @@ class Place:
     backend: str
     driver: str
     roofline: Roofline | None
-    version: str  # of this package
+    version: str  # version of this package
     matrix_units: bool = False  # whether they are used
 
     @classmethod

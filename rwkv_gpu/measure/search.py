@@ -44,7 +44,7 @@ class Candidate:
 
     name: str
     tuning: Tuning
-    right: Callable[[], bool] | None = None  # check of its kernel; None compares logits
+    right: Callable[[], bool] | None = None  # checks its kernel; None compares logits
 
 
 class Tuner:
@@ -135,7 +135,7 @@ class Tuner:
     def lanes(self, name: str, what: str, work: Workload) -> None:
         """Tunes the lanes of a workgroup for other kernels than products."""
         if name == "row_lanes" and self.tuning.lanes.reduce == "one_subgroup":
-            return  # a subgroup's lanes are fixed
+            return  # the lanes of a subgroup are fixed
         self.number(name, what, lane_counts(self.runner.device.capabilities, self.tuning.value(name)), work)
 
     def number(self, name: str, what: str, counts: Sequence[int], work: Workload) -> None:
@@ -182,7 +182,7 @@ class Tuner:
         if not (right or wrong):
             return
         verdict = duel(first, incumbent) if incumbent is not first else EVEN
-        if not verdict.better:  # a winner by chance, or none
+        if not verdict.better:  # a winner by chance, or no winner
             self.tuning, chosen, verdict = begun, default, EVEN
         self.choices.append(Choice(what, chosen, default, verdict.gain, verdict.error, right, tuple(wrong)))
         self._say(f"{what}: {chosen}" + (f", {verdict.gain:.0%} less time than {default}" if chosen != default else ""))

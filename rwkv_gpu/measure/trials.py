@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 Compute = Callable[..., Any]  # (ops, weights, **inputs) -> a tensor
 POISON = 0xFFFFFFFF  # NaN as a float, out of range as an index: reveals missing writes
 LAPS = 3
-LARGEST, LEAST = 2.0, 0.02  # of the weights of a block, similar to a model's
+LARGEST, LEAST = 2.0, 0.02  # magnitudes of a block's weights, similar to a model's
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Value:
     what: str
     work: str  # the workload to time: decode, prompt, or far (decode after a long context)
     tried: tuple[int, ...] = ()
-    models: tuple[str, ...] = ()  # only for models with all of these
+    models: tuple[str, ...] = ()  # only for models that have all of these
     needs: str = ""  # only if this value is not 0
 
 

@@ -51,6 +51,6 @@ def load(file: GGUFFile) -> ARWKV7:
     embedding = tensors.take("token_embd.weight", sizes.vocabulary, width)
     last_norm = Rms(tensors.take("output_norm.weight", width), sizes.eps)
     ends = Ends(embedding, last_norm, tensors.take("output.weight", sizes.vocabulary, width), sizes.context)
-    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a's: a first layer mixes no v
+    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a: the first layer mixes no v
     tensors.refuse_the_rest()
     return ARWKV7(ends, tuple(tensors.taken), sizes.eps, tuple(layers))

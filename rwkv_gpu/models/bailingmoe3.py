@@ -16,7 +16,7 @@ from .kda import take_kda
 from .latent import LatentScores, take_latent_attention
 
 ARCH = "bailingmoe3"
-LEAST_BOUND, LARGEST_BOUND = -80.0, -1e-3  # of the logarithm of a decay, which float32 holds; -5 in models
+LEAST_BOUND, LARGEST_BOUND = -80.0, -1e-3  # bounds of the logarithm of a decay, within float32; models have -5
 CLAMPS = "swiglu_clamp_exp", "swiglu_clamp_shexp"
 
 

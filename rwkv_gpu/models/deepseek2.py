@@ -22,17 +22,17 @@ from .transformer import FeedForward, Output
 
 # The first files of GLM-4.7-Flash do not specify the routing. With softmax, the model repeats itself.
 FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
-SHARING_CONTEXT = 1 << 20  # of GLM-5.2, whose layers share indexers; GLM-5 and 5.1 have shorter ones
+SHARING_CONTEXT = 1 << 20  # the context of GLM-5.2, whose layers share indexers; GLM-5 and 5.1 have shorter ones
 
 
 @dataclass(frozen=True)
 class LatentForm:
     """The differences between families with latent attention."""
 
-    pairing: Pairing = "normal"  # of what turns
-    scaled: bool = False  # embedding, branches and logits, as in the first MiniCPM
-    glu: bool = True  # whether a feed-forward has a gate; else it is one of relu²
-    index: Pairing | None = None  # of what turns in an indexer, if there is one
+    pairing: Pairing = "normal"  # pairs of numbers that rotate together
+    scaled: bool = False  # True if embedding, branches and logits are scaled, as in the first MiniCPM
+    glu: bool = True  # True if a feed-forward has a gate; otherwise it uses relu²
+    index: Pairing | None = None  # how an indexer rotates pairs; None without an indexer
     routing: Scores = "softmax"  # for files without this key
 
 

@@ -35,13 +35,13 @@ from .rope import BASE, read_dims, read_rope, unscaled
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, stored_size
 
-CAP = 1e-3, 1e6  # of scores and logits
+CAP = 1e-3, 1e6  # range of limits of scores and logits
 SCALE = 1e-6, 1e6
 LIMIT = 0.0, 1e6  # range of the clamps of gates, and of q, k and v
 CLAMP = "attention.clamp_kqv"
 BUCKETS = 4, 256  # range of the number of buckets of relative positions
 NEAR_BASE = 10000.0  # RoPE base of window layers if neither the file nor the family states one
-AFTER = "post_attention_norm", "post_ffw_norm"  # of attention and of feed-forwards, as most families name them
+AFTER = "post_attention_norm", "post_ffw_norm"  # norms after attention and feed-forwards in most families
 
 
 MASKS = "<|mdm_mask|>", "<|mask|>"  # names of the mask token, which stands for an undecided one
@@ -51,11 +51,11 @@ MASKS = "<|mdm_mask|>", "<|mask|>"  # names of the mask token, which stands for 
 class Form:
     """All properties in which a family may differ from other transformers."""
 
-    ropes: Sequence[Rope | None] = ()  # of each layer; None is no RoPE. Empty: all as the file states
-    pairing: Pairing = "normal"  # of these
-    windows: Sequence[int] = ()  # of each layer; 0 is full attention. Empty: all as the file states
+    ropes: Sequence[Rope | None] = ()  # RoPE of each layer; None is no RoPE. Empty: all as the file states
+    pairing: Pairing = "normal"  # pairs of numbers that rotate together
+    windows: Sequence[int] = ()  # window of each layer; 0 is full attention. Empty: all as the file states
     activation: Activation = "silu"
-    thens: Sequence[Glu | Xielu] = ()  # of each feed-forward, or of its shared expert, in place of `activation`
+    thens: Sequence[Glu | Xielu] = ()  # activation of each feed-forward or shared expert, in place of `activation`
     glu: bool = True  # feed-forwards have a gate
     parallel: bool = False  # attention and feed-forward of a layer read the same input
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
@@ -63,31 +63,31 @@ class Form:
     clamp: float = 0.0  # q, k and v are clamped to this magnitude; 0 is no limit
     # Norms of q and k: per head, per head after RoPE, over all heads, or layer norms with own weights per head.
     head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
-    head_eps: float | None = None  # of layer norms of heads; None is the file's
+    head_eps: float | None = None  # eps of layer norms of heads; None is the file's
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     blocks: str = "blk"  # prefix of the names of tensors of layers
     attention_output: str = "attn_output"  # name of the matrix after attention
-    norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
+    norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # norms before attention and feed-forward
     plain_start: bool = False  # the first attention may read embeddings without a norm
-    last_norm: str | None = "output_norm"  # after all layers
+    last_norm: str | None = "output_norm"  # norm after all layers
     inside: tuple[str | None, str | None] = (None, None)  # norms of the inputs of their last matrices
-    after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
-    sums: tuple[str | None, str | None] = (None, None)  # of the residual stream, after these are added
-    sum_again: str | None = None  # a second norm after attention: of its normed result plus its input
-    after_eps: float | None = None  # of these; None is the file's
+    after: tuple[str | None, str | None] = (None, None)  # norms of their outputs, before these are added
+    sums: tuple[str | None, str | None] = (None, None)  # norms of the residual stream, after these are added
+    sum_again: str | None = None  # a second norm after attention, of its normed result plus its input
+    after_eps: float | None = None  # eps of these norms; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     alibi: float = 0.0  # the largest ALiBi slope, as in `Attention`; 0 is no ALiBi
     biases: bool = False  # scores gain a bias by relative position, from a table of the layer or of the first layer
     temperature: Temperature | LateTemperature | None = None
     sinks: Literal["", "all", "some"] = ""  # layers with attention sinks: one more score per head, without a value
-    branch_scale: float = 1.0  # of what a branch adds
-    attention_scale: float = 1.0  # a further scale of what attention adds
+    branch_scale: float = 1.0  # scale of the output of each branch
+    attention_scale: float = 1.0  # a further scale of the output of attention
     embedding_scale: float = 1.0
     embedding_norm: Literal["none", "unit", "own"] = "none"  # an RMS norm without weight, or one of the file
     learned_positions: bool = False  # embeddings of positions are added to those of tokens
-    token_types: bool = False  # so are embeddings of token types, if the file has them; always the first type
+    token_types: bool = False  # embeddings of token types are added, if the file has them; always the first type
     causal: bool | None = None  # causal attention; None is as the file states
     unmasks: bool = False  # a diffusion model, with attention in both directions
     around: bool = False  # without causal attention, windows are centred on a query instead of ending at it
@@ -484,7 +484,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, head_blocks: int = 0
     """The sizes in the metadata; raises BadFile if they contradict each other."""
     blocks = file.int(f"{arch}.block_count", low=1, high=1024)
     layers = blocks - heads_after(file, arch) + head_blocks
-    tensors.skip_blocks(range(layers, blocks))  # which predict further tokens
+    tensors.skip_blocks(range(layers, blocks))  # blocks that predict further tokens
     width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
     heads = by_layer(file, f"{arch}.attention.head_count", layers, 1 << 12)
     size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads[0])

@@ -15,12 +15,12 @@ LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 BAICHUAN_13B = 40  # layers
-CHAMELEON_EPS = 1e-5  # of head norms; files do not state it
-ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
-NUMBER = -1e3, 1e3  # of xIELU
+CHAMELEON_EPS = 1e-5  # eps of head norms; files do not state it
+ONE_NORM = "attn_norm", "attn_norm"  # one norm before both branches of a layer
+NUMBER = -1e3, 1e3  # range of xIELU's numbers
 ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # the largest ALiBi slope if files do not state one, and the range in files
 FACTOR = 1.0, 1e6  # range of the factor of the RoPE base; published models have 1000
-EMBEDDING, DEPTH, BASE_WIDTH = 12.0, 1.4, 256  # of the first MiniCPM: scales, and the width that logits are scaled by
+EMBEDDING, DEPTH, BASE_WIDTH = 12.0, 1.4, 256  # scales of the first MiniCPM, and the width by which logits are scaled
 
 
 def chameleon(source: DenseFile) -> Form:

@@ -31,7 +31,7 @@ OTHERS = {
 class DFlash:
     """Layers over the rows of a block, which also see keys and values of the model's rows."""
 
-    weights: tuple[Weight, ...]  # those that the model does not have
+    weights: tuple[Weight, ...]  # weights that the model does not have
     embedding: Weight  # [V, D]
     embedding_scale: float
     read: tuple[int, ...]  # the layers of the model before which it reads rows; their number is after the last

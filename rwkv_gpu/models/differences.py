@@ -17,7 +17,7 @@ READS_WINDOWS = {
     *("gemma4", "gpt-oss", "granite_swa", "laguna", "lfm2", "lfm2moe", "llama4", "maple", "mellum", "mimo2"),
     *("modern-bert", "muse-glimmer", "olmo2", "plamo3", "smallthinker", "spark2_5", "step35"),
 }
-BETAS = {"yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}  # of YaRN, and what llama.cpp takes
+BETAS = {"yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}  # defaults of YaRN in llama.cpp
 
 
 def warn_of_differences(file: GGUFFile) -> None:

@@ -34,16 +34,16 @@ class Eagle3:
     weights: tuple[Weight, ...]  # all that the model does not have
     embedding: Weight  # [V, D]
     read: tuple[int, ...]  # the layers of the model before which it reads rows; their number is after the last
-    read_norm: Rms | None  # of the rows of all these layers together
+    read_norm: Rms | None  # norm of the joined rows of all these layers
     joining: Weight  # [D, 3 · D of the model]
-    norms: tuple[Rms, Rms]  # of an embedded token, and of a row
+    norms: tuple[Rms, Rms]  # norms of an embedded token, and of a row
     normed_rows: bool  # whether the layer adds to the normed row
     attention: SelfAttention  # over [2 · D]
     feed: FeedForward
     index: int  # number of its block in the file
     norm: Rms  # before the output matrix
     output: Weight  # [known tokens, D]
-    known: Columns | None  # these tokens in the vocabulary of the model; None if it knows all
+    known: Columns | None  # ids of these tokens in the model's vocabulary; None if the vocabularies are equal
     rows: SlotRows  # [ROWS, D]
     mask = brings = None
     links = 1

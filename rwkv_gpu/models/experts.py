@@ -13,8 +13,8 @@ from .tensors import Tensors
 from .transformer import gates
 
 MOST_EXPERTS, MOST_USED = 1024, 64  # limits of the kernels that rank experts, and of their registers
-SHARED = "_shexp"  # what the names of its tensors end in
-SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # as expert_gating_func has them
+SHARED = "_shexp"  # suffix of the shared expert's tensors
+SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # numbers of expert_gating_func
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ExpertSizes:
 
     width: int  # D
     experts: int  # E
-    inner: tuple[int, ...]  # of one expert; empty where only its tensors say it
+    inner: tuple[int, ...]  # inner width of one expert; empty if only its tensors give it
     used: tuple[int, ...]  # experts of a row
     gating: Gating  # without its weights, of the first layer
 
@@ -46,7 +46,7 @@ class Adjugates:
     """
 
     group: int  # experts that share one
-    scale: float  # of answers
+    scale: float  # scale of the results
     gate: Weight  # [E / group, inner, D]
     up: Weight
     down: Weight  # [E / group, D, inner]
@@ -67,14 +67,14 @@ class Mixture:
     router: Weight  # [E, D]
     gating: Gating
     inner: tuple[Weight, ...]  # gate and up [E, inner, D or C]; both in one [E, 2 · inner, D]; or up alone
-    biases: tuple[Weight, ...]  # of these, [E · inner] each
-    scales: tuple[Weight, ...]  # of these, [E] each
+    biases: tuple[Weight, ...]  # biases of these, [E · inner] each
+    scales: tuple[Weight, ...]  # scales of these, [E] each
     gated: bool
     then: Glu
     down: Weight  # [E, D or C, inner]
     down_bias: Weight | None  # [E · D]
-    scales_input: bool  # whether shares multiply the input of an expert instead of its output
-    router_cap: float  # of its logits; 0 is none
+    scales_input: bool  # shares multiply the input of an expert instead of its output
+    router_cap: float  # limit of the router's logits; 0 is none
     shared: SharedExpert | None
     latent: Latent | None
     adjugates: Adjugates | None = None

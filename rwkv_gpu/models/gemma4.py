@@ -22,7 +22,7 @@ from .transformer import FeedForward, Output, attend, feed_forward, inner, outpu
 
 ARCH = "gemma4"
 PERIOD = 6  # layers from one full layer to the next, if the file does not specify them
-NEAR_BASE, LOGIT_CAP = 10000.0, 30.0  # of window layers, and for files without this key
+NEAR_BASE, LOGIT_CAP = 10000.0, 30.0  # base of window layers, and cap of logits, if the file does not specify them
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class SharingAttention:
     """Parameters of one attention, which may read the cache of an earlier layer."""
 
     norm: Rms
-    matrices: tuple[Weight, ...]  # of q, k and v; of q and k, where v is k; of q, where the cache is another layer's
+    matrices: tuple[Weight, ...]  # weights of q, k and v; without v if v is k; only q if another layer writes the cache
     output: Output
     cache: Cache
     how: Attention
@@ -66,7 +66,7 @@ class Layer:
     attention: SharingAttention
     feed: FeedForward | DenseAndExperts
     layer_input: LayerInput | None
-    scale: float  # of what the layer gives
+    scale: float  # scale of the layer's output
 
 
 @dataclass(frozen=True)

@@ -46,14 +46,14 @@ class AssistantLayer:
     attention: SharingAttention
     turning: Turning
     feed: FeedForward
-    scale: float  # of the layer's output
+    scale: float  # scale of the layer's output
 
 
 @dataclass(frozen=True)
 class Assistant:
     """Layers that predict the token after the next from the model's row, and later tokens from their own rows."""
 
-    weights: tuple[Weight, ...]  # those that the model does not have
+    weights: tuple[Weight, ...]  # weights that the model does not have
     joining: Weight  # [d, 2 · D of the model]
     layers: tuple[AssistantLayer, ...]
     index: int  # number of its block in the file

@@ -42,7 +42,7 @@ def join_head(file: GGUFFile, draft: GGUFFile) -> tuple[GGUFFile, int]:
     """
     arch, kind = file.str("general.architecture"), draft.str("general.architecture")
     layers = _blocks(file, arch) - file.int(f"{arch}.{HEADS}", low=0, default=0)
-    inside = "blk.0." if kind == EAGLE3 else ""  # of the only block
+    inside = "blk.0." if kind == EAGLE3 else ""  # prefix of the only block
     if kind == EAGLE3:
         _expect(draft, f"{kind}.{BLOCKS}", draft.int(f"{kind}.{BLOCKS}"), 1)
         width = draft.int(f"{kind}.target_hidden_size", default=None)

@@ -22,10 +22,10 @@ from .tensors import Tensors
 
 LAST_NORMS = "nextn.shared_head_norm", "layer_output_norm"
 HEAD_DRAFT = 3  # maximum tokens of a draft; a head is trained to predict one token
-ROWS = 32  # of a sequence that a slot keeps; more than twice the tokens of a draft
+ROWS = 32  # rows of a sequence that a slot keeps; more than twice the tokens of a draft
 
 
-Brings = Callable[[Sequence[int]], Mapping[str, npt.NDArray[np.float32]]]  # by the positions of the tokens
+Brings = Callable[[Sequence[int]], Mapping[str, npt.NDArray[np.float32]]]  # makes inputs from positions of tokens
 
 
 class HeadBlock(Protocol):
@@ -92,15 +92,15 @@ class Head:
 
     weights: tuple[Weight, ...]  # all that the model does not have, also of the heads after it
     embedding: Weight  # [V, D]
-    norms: tuple[Rms, Rms]  # of an embedded token, and of a row of the model
+    norms: tuple[Rms, Rms]  # norms of an embedded token, and of a row of the model
     joining: Weight  # [D, 2 · D]
     block: HeadBlock
     index: int  # number of the block in the file
     norm: AnyNorm | None  # before the output matrix
     output: Weight  # [V, D]
-    row_norm: AnyNorm | None  # of the rows of the model that it reads
+    row_norm: AnyNorm | None  # norm of the model's rows that it reads
     rows: SlotRows  # [ROWS, D]
-    after: tuple["Head", ...] = ()  # these draft the tokens after its own, one each
+    after: tuple["Head", ...] = ()  # further heads, each of which drafts the next token
     mask = brings = None
 
     @property

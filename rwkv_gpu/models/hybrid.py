@@ -398,7 +398,7 @@ class HybridFile:
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
         embedding = tensors.take("token_embd.weight", *shape)
-        shift = tensors.find(f"{last_norm}.bias", sizes.width)  # which QRWKV may have
+        shift = tensors.find(f"{last_norm}.bias", sizes.width)  # only QRWKV may have it
         norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
         head = tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()

@@ -7,7 +7,7 @@ from ..ops.vocabulary import DeltaRule, Ops, Rms, State, Tensor, Weight
 from .dense import take_qkv
 from .hybrid import HybridFile
 
-HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
+HEAD_STEP, LARGEST_HEAD = 16, 256  # sizes that the kernels support
 QKV = "q", "k", "v"
 
 

@@ -25,8 +25,8 @@ from ..ops.vocabulary import (
 )
 from .tensors import Tensors
 
-INDEX_EPS = 1e-6  # of the norm of an indexer's keys
-STEP = 8  # of the dims of latents, and of those that rotate: what the kernels take
+INDEX_EPS = 1e-6  # eps of the norm of an indexer's keys
+STEP = 8  # kernels need multiples of this: dims of latents, and dims that rotate
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class LatentSizes:
     width: int  # D
     heads: int  # H
     latent: int  # C
-    nope: int  # of a query head, before the dims that rotate
+    nope: int  # dims of a query head that do not rotate; they come first
     rotary: int  # R
     value: int  # V, of a head's answer
-    q_rank: int  # of the queries; 0 where they are one product
+    q_rank: int  # rank of the queries; 0 if they are one product
     eps: float
-    gated: bool = False  # whether each head has a gate
+    gated: bool = False  # True if each head has a gate
 
 
 @dataclass(frozen=True)
 class LatentScores:
     """Parameters of the attention scores."""
 
-    rope: Rope | None  # none where positions do not rotate
+    rope: Rope | None  # None if positions do not rotate
     scale: float
     temperature: Temperature | None = None
 
@@ -57,7 +57,7 @@ class LatentScores:
 class IndexSizes:
     """The sizes of an indexer, which chooses the keys that a row sees."""
 
-    size: int  # N, of a head and of its keys
+    size: int  # N, the size of a head and of its keys
     how: KeyIndex
 
 
@@ -78,7 +78,7 @@ class LatentSelfAttention:
     """Parameters and cache of one latent attention."""
 
     norm: Rms
-    q_down: Weight | None  # [rank, D], where queries are of low rank
+    q_down: Weight | None  # [rank, D], if queries are of low rank
     q_norm: Rms | None
     q: Weight  # [H · (nope + R), rank or D]
     kv_down: Weight  # [C + R, D]

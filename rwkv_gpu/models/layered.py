@@ -11,7 +11,7 @@ class Unmasking:
     """How a diffusion model generates: tokens that are undecided are masks, which steps replace."""
 
     mask: int  # token id
-    shifted: bool  # whether the row before a position predicts its token, and not its own
+    shifted: bool  # True if the row before a position predicts its token, instead of its own row
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Ends:
     embedding_norm: AnyNorm | None = None
     head_bias: Weight | None = None  # [V]
     logit_scale: float = 1.0
-    softcap: float = 0.0  # of logits; 0 is none
+    softcap: float = 0.0  # limit of the logits; 0 is none
     positions: Weight | None = None  # [positions, D], added to embeddings
     shift: Weight | None = None  # [D], added to every embedding
-    projections: tuple[Weight, ...] = ()  # of the last normed rows, one after the other: [M, D], [D, M]
-    causal: bool = True  # or rows see all of their text: an encoder, or a diffusion model
-    unmasking: Unmasking | None = None  # of a diffusion model
+    projections: tuple[Weight, ...] = ()  # matrices that multiply the last normed rows, in order: [M, D], [D, M]
+    causal: bool = True  # False if rows see all of their text: an encoder, or a diffusion model
+    unmasking: Unmasking | None = None  # settings of a diffusion model
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FileHead:
     """The first draft head of a file, or the reason why it cannot be used."""
 
     count: int
-    head: object = None  # a `Head`, which reads the rows of a model
+    head: object = None  # a `Head` that reads the rows of a model
     fault: str = ""
 
 
@@ -49,7 +49,7 @@ class Layered(ABC):
 
     ends: Ends
     weights: tuple[Weight, ...]
-    file_head: FileHead | None = field(default=None, kw_only=True)  # in the file, but not in use
+    file_head: FileHead | None = field(default=None, kw_only=True)  # the head in the file, if it is not used
 
     @abstractmethod
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def load(file: GGUFFile) -> MixtureTransformer | Transformer:
     full = [chunked and i % PERIOD == PERIOD - 1 for i in range(source.hyper.layers)]
     near = source.near(rope)
     if normed:
-        near = replace(near, magnitude=1.0)  # its heads are normed when they have turned
+        near = replace(near, magnitude=1.0)  # its heads are normed after rotation
     form = Form(ropes=[None if one else near for one in full], windows=[0] * len(full))
 
     def seeing(i: int, p: SelfAttention) -> SelfAttention:

@@ -10,7 +10,7 @@ from ..ops.vocabulary import Cache, Ops, Rms, State, StateSpace, Tensor, Weight
 from .hybrid import Hybrid, HybridFile
 from .tensors import Tensors
 
-STEP, LARGEST_STATE = 4, 64  # what the kernel takes of N: a lane has a whole row of the state
+STEP, LARGEST_STATE = 4, 64  # limits of N in the kernel: a lane has a whole row of the state
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Inner:
 
     width: int  # C, channels
     state: int  # N
-    rank: int  # of what makes dt
-    taps: int  # of the convolution
+    rank: int  # rank of the product that makes dt
+    taps: int  # taps of the convolution
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, State, StateSpace, Tensor, Weight
 from .hybrid import Hybrid, HybridFile
 
-STEP, LARGEST_SIZE, LARGEST_STATE = 4, 256, 512  # what the kernel takes of P and N
+STEP, LARGEST_SIZE, LARGEST_STATE = 4, 256, 512  # limits of P and N in the kernel
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Inner:
     size: int  # P, of x in a head
     state: int  # N
     groups: int  # G, which have B and C of their own
-    taps: int  # of the convolution
+    taps: int  # taps of the convolution
 
     @property
     def width(self) -> int:

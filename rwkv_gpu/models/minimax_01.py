@@ -13,8 +13,8 @@ from .experts import take_mixture
 from .hybrid import Block, Experts, Hybrid, HybridFile
 
 INTERVAL = 8  # every such layer attends unless the file has another interval
-HEAD_STEP, LARGEST_HEAD = 16, 256  # of lightning attention: what the kernels take
-LEAST_FADING = 1e-5  # that the last layer has
+HEAD_STEP, LARGEST_HEAD = 16, 256  # sizes of lightning attention that the kernels support
+LEAST_FADING = 1e-5  # smallest factor of the decay, in the last layer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Lightning:
 
     qkv: Weight  # [H · 3 · N, D]
     gate: Weight  # [H · N, D]
-    decays: tuple[float, ...]  # of heads
+    decays: tuple[float, ...]  # decays of heads
     norm: Weight  # [H · N]
     output: Weight  # [D, H · N]
     state: State  # [H, N, N]

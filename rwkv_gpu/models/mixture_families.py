@@ -98,7 +98,7 @@ def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
     )
     cap = source.cap("router_logit_softcapping", default=0.0)
     experts = ExpertForm(
-        normalise=True, then="gelu", shared=None, shared_suffix="", beside_shared=0.5**0.5, router_cap=cap
+        normalise=True, then="gelu", shared=None, shared_suffix="", shared_scale=0.5**0.5, router_cap=cap
     )
     return form, experts
 
@@ -215,7 +215,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
         Form(pairing="neox", head_norms="each", heads_read="normed"),
         ExpertForm(scores="sigmoid", shared=True),
     ),
-    "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, beside_shared=0.5)),
+    "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, shared_scale=0.5)),
     "dbrx": (dbrx, ExpertForm(normalise=True)),
     "deepseek": (Form(), ExpertForm(normalise=False, shared=True)),
     "deepseek2-ocr": (Form(pairing="neox"), ExpertForm(shared=True)),

@@ -24,22 +24,22 @@ from .transformer import (
 class ExpertForm:
     """The differences between the mixtures of families."""
 
-    optional: bool = False  # whether files may have no experts: these are dense
-    scores: Scores = "softmax"  # if the file does not specify it
-    normalise: bool | None = None  # whether shares are normalised; None: as in the file
+    optional: bool = False  # files may have no experts; their feed-forwards are dense
+    scores: Scores = "softmax"  # used if the file does not specify it
+    normalise: bool | None = None  # shares are normalised; None: as in the file
     then: Glu = "silu"
-    thens: Sequence[Glu] = ()  # of each layer, in place of `then`
-    glu: bool = True  # whether an expert has a gate
-    biases: bool = False  # of the router and of all matrices
-    shared: bool | None = False  # whether there is a shared expert; None where the file has one
-    shared_suffix: str = SHARED  # of the names of its tensors
-    scales_input: bool = False  # whether shares multiply what experts read
-    by_router: bool = False  # whether the layers with a router have experts; metadata is ignored
-    beside_shared: float = 1.0  # what answers are multiplied by where there is a shared expert: that, too
-    routed_first: bool = False  # whether routers read what their layer reads, without a norm
-    router_cap: float = 0.0  # of the logits of routers; 0 is none
-    adjugates: bool = False  # whether neighbouring experts share a smaller one
-    dense: str | None = None  # the norm of a feed-forward that reads what attention makes, and is added to that first
+    thens: Sequence[Glu] = ()  # activation of each layer, in place of `then`
+    glu: bool = True  # an expert has a gate
+    biases: bool = False  # the router and all matrices have biases
+    shared: bool | None = False  # there is a shared expert; None if the file decides
+    shared_suffix: str = SHARED  # suffix of the shared expert's tensors
+    scales_input: bool = False  # shares multiply the inputs of experts, not their outputs
+    by_router: bool = False  # layers with a router have experts; metadata is ignored
+    shared_scale: float = 1.0  # scale of the sum of chosen and shared experts, if there is a shared one
+    routed_first: bool = False  # routers read the input of their layer, without a norm
+    router_cap: float = 0.0  # limit of the router's logits; 0 is none
+    adjugates: bool = False  # neighbouring experts share a smaller one
+    dense: str | None = None  # norm of a dense feed-forward that also reads the output of attention; added first
 
 
 Forms = tuple[Form, ExpertForm]
@@ -52,11 +52,11 @@ class Experts:
     norm: AnyNorm | None
     mixture: Mixture
     after: Rms | None = None  # norm of their summed output
-    scale: float = 1.0  # of this
+    scale: float = 1.0  # scale of the summed output
     after_scale: float = 1.0  # multiplies the normed output
     routed_first: bool = False
     dense: FeedForward | None = None
-    total: AnyNorm | None = None  # of the sum that returns
+    total: AnyNorm | None = None  # norm of the returned sum
 
 
 def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tensor | None = None) -> Tensor:
@@ -187,7 +187,7 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
     )
     if experts.adjugates:
         found = replace(found, adjugates=take_adjugates(source.file, tensors, source.arch, sizes, i))
-    scale, after = experts.beside_shared if found.shared else 1.0, source.after(form, 1, i)
+    scale, after = experts.shared_scale if found.shared else 1.0, source.after(form, 1, i)
     before = form.norms[0], experts.dense
     norm, total = form.norms[1], form.sums[1]
     return Experts(

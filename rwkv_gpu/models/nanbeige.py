@@ -10,7 +10,7 @@ from .layered import normed
 from .transformer import SelfAttention, Transformer
 
 ARCH = "nanbeige"
-MOST_LAYERS = 512  # over all times, as llama.cpp has it
+MOST_LAYERS = 512  # layers over all passes, as in llama.cpp
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Looped(Transformer):
     """`attentions` and `feeds` hold the layers of all passes."""
 
     period: int  # layers of one time
-    norms_between: bool  # whether the last norm stands behind each time
+    norms_between: bool  # True if the last norm follows each pass over the layers
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         for i in range(len(self.attentions)):

@@ -23,7 +23,7 @@ class Inner:
     heads: int  # H
     size: int  # P, channels of a head
     state: int  # N
-    taps: int  # of the convolution
+    taps: int  # taps of the convolution
 
     @property
     def width(self) -> int:

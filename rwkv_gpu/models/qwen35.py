@@ -37,7 +37,7 @@ class DeltaNet:
     qkv: Weight  # [2 · KH · N + H · N, D]
     gate: Weight  # [H · N, D]
     rates: tuple[Weight, ...]  # beta and decay, [H, D] each, or both in one, [2 · H, D]
-    conv: Weight  # of the channels of qkv, [C · taps]
+    conv: Weight  # weights for the channels of qkv, [C · taps]
     rule: DeltaRule
     output: Weight  # [D, H · N]
     past: State  # [taps - 1, C]
@@ -65,7 +65,7 @@ class GatedAttention:
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · N, D]
     gate: Weight  # [H · N, D]
-    biases: tuple[Weight | None, ...]  # of q, k, v and the gate
+    biases: tuple[Weight | None, ...]  # biases of q, k, v and the gate
     output: Weight  # [D, H · N]
     cache: Cache
     how: Attention

@@ -8,14 +8,14 @@ from .layered import Ends
 from .rwkv7 import HEAD_EPS, Lora, Norm, Recurrent, read_head_size, take_mix, take_norm
 from .tensors import EPS, Tensors
 
-PARTS = 5  # that rows are mixed for: w, k, v, r and the gate
+PARTS = 5  # number of mixes of a row: w, k, v, r and the gate
 
 
 @dataclass(frozen=True)
 class DataLerp:
     """Parameters and state of a data-dependent lerp with the previous row."""
 
-    first: StackedVectors  # [1, D], of the rows that the LoRA reads
+    first: StackedVectors  # [1, D], the mix of the rows that the LoRA reads
     mix: StackedVectors  # [5, D], for w, k, v, r, g
     down: Weight  # [5 · rank, D]
     up: Weight  # [5 · D · rank]
@@ -32,7 +32,7 @@ class TimeMix:
     value: Weight  # [KH · N, D]
     gate: Weight  # [D, D]
     output: Weight  # [D, D]
-    biases: tuple[Weight | None, ...]  # of receptance, key, value and gate
+    biases: tuple[Weight | None, ...]  # biases of receptance, key, value and gate
     gate_then: Activation
     decay: Lora
     vectors: StackedVectors | None  # [3, D]: bonus, norm weight and bias; QRWKV has neither bonus nor norm
@@ -74,7 +74,7 @@ class RWKV6(Recurrent):
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         for i, layer in enumerate(self.blocks):
-            eps = self.eps * layer.scale**2  # of norms over a stream that is so much larger
+            eps = self.eps * layer.scale**2  # eps for a stream that is larger by this scale
             with g.layer(i):
                 norm, lerp = layer.norm, layer.time.lerp
                 first, xx, before = g.norm_shift_mix(x, norm.weight, norm.bias, eps, lerp.first, lerp.shift, rows=True)

@@ -19,8 +19,8 @@ from .rwkv7_deep import (
 )
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
-HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
-HEAD_EPS = 64e-5  # of the norm over a head; no file says it
+HEAD_STEP, LARGEST_HEAD = 16, 256  # sizes that the kernels support
+HEAD_EPS = 64e-5  # eps of the norm over a head; no file gives it
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Hyper:
 
     layers: int
     width: int  # D
-    inner: int  # of the channel mix
+    inner: int  # inner width of the channel mix
     head_size: int  # N
     vocabulary: int
     eps: float
@@ -92,7 +92,7 @@ class ChannelMix:
     key: Weight  # [inner, D]
     value: Weight  # [D, inner]
     shift: State  # [D]
-    deep: DeepEmbed | None = None  # in RWKV-7a and 7b
+    deep: DeepEmbed | None = None  # used in RWKV-7a and 7b
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from ..ops.vocabulary import Attention, Cache, LayerNorm, Ops, StackedVectors, S
 from .tensors import Tensors
 
 HEAD_STEP, LARGEST_HEAD = 8, 768  # the one head of DEA is as large as its values, which is the model's width
-CAP, SCALE = 64.0, 1 / 16  # of scores: 64 · tanh(q · k / 1024)
+CAP, SCALE = 64.0, 1 / 16  # limit and scale of scores: 64 · tanh(q · k / 1024)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile, TensorInfo
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
 
-EPS = 9e-13, 1e-2  # of norms; models have 1e-12 (rounded, in BERT) to 1e-5, and 0 makes NaN of a row of zeros
-FACTORS = "rope_freqs.weight"  # of the frequencies of positions
-TOWERS = "v.", "a.", "mm."  # what tensors of images and sounds are named: text does not need them
-RANK = 4  # how a file says that texts are classified
-CLASSIFIER = "cls."  # of texts, on the host: see llm/pooling.py
-OF_MATRICES, OF_ACTIVATIONS = ".scale", ".input_scale"  # of formats that need one, such as NVFP4: one number a matrix
-LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
+EPS = 9e-13, 1e-2  # range of eps of norms; models have 1e-12 (rounded, in BERT) to 1e-5; 0 makes NaN of a row of zeros
+FACTORS = "rope_freqs.weight"  # factors of the frequencies of positions
+TOWERS = "v.", "a.", "mm."  # prefixes of tensors for images and sounds, which text does not need
+RANK = 4  # the pooling type of classifiers of texts
+CLASSIFIER = "cls."  # prefix of a classifier of texts, which runs on the host: see llm/pooling.py
+OF_MATRICES, OF_ACTIVATIONS = ".scale", ".input_scale"  # scales of formats such as NVFP4: one number per matrix
+LONGEST_CONTEXT = 1 << 30  # maximum positions that the metadata may give
 
 
 class Tensors:
@@ -25,10 +25,10 @@ class Tensors:
 
     def __init__(self, file: GGUFFile, elsewhere: tuple[str, ...] = TOWERS) -> None:
         self._file = file
-        self._elsewhere = elsewhere  # beginnings of the names of tensors that another part of the program uses
+        self._elsewhere = elsewhere  # prefixes of tensors that another part of the program uses
         self.taken: list[Weight] = []
         self._once: set[Weight] = set()
-        self._skipped = {FACTORS}  # where no layer turns
+        self._skipped = {FACTORS}  # unused if no layer rotates
         pooling = f"{file.metadata.get('general.architecture')}.pooling_type"
         self.classified = file.metadata.get(pooling) == RANK  # whether the file may have a classifier
 

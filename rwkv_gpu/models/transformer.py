@@ -33,15 +33,15 @@ class Hyper:
 
     layers: int
     width: int  # D
-    inner: tuple[int, ...]  # of the feed-forward
+    inner: tuple[int, ...]  # inner width of the feed-forward
     heads: tuple[int, ...]  # H
     kv_heads: tuple[int, ...]  # KV
     head_size: int  # N, of q and k
-    value_size: int  # of v
+    value_size: int  # size of v
     vocabulary: int  # V
     eps: float
     context: int  # positions it was trained on
-    window: int  # positions that a query of a window layer sees; 0 is all
+    window: int  # positions that a query of a window layer attends to; 0 is all
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Output:
     bias: Weight | None = None  # [D]
     norm: Rms | None = None  # after the matrix
     scale: float = 1.0
-    before: Rms | None = None  # of what the matrix reads
-    total: AnyNorm | None = None  # of the sum that returns
-    again: AnyNorm | None = None  # of that and the residual stream together
+    before: Rms | None = None  # norm of the matrix's input
+    total: AnyNorm | None = None  # norm of the returned sum
+    again: AnyNorm | None = None  # norm of that plus the residual stream
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ class SelfAttention:
     q: Weight  # [H · N, D]
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · V, D]
-    biases: tuple[Weight | None, ...]  # of q, k, v
-    whole_norms: tuple[AnyNorm, AnyNorm] | None  # of q and k, over all their heads
+    biases: tuple[Weight | None, ...]  # biases of q, k, v
+    whole_norms: tuple[AnyNorm, AnyNorm] | None  # norms of q and k, over all their heads
     gate: Weight | None  # [H · V, D], or one row for each head [H, D]
     output: Output
     cache: Cache
     how: Attention
     value: int  # V, numbers of a value
-    head_norms: tuple[AnyNorm, AnyNorm] | None = None  # of each head of q [H · N] and of k [KV · N], as `how` has none
+    head_norms: tuple[AnyNorm, AnyNorm] | None = None  # own weights for each head of q [H · N] and of k [KV · N]
     gate_then: Activation = "sigmoid"
-    clamp: float = 0.0  # of q, k and v; 0 is none
+    clamp: float = 0.0  # limit of q, k and v; 0 is none
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class FeedForward:
     """Parameters of one feed-forward."""
 
     norm: AnyNorm | None  # before the matrices
-    # Gate and up: in turns [2 · inner, D], or where formats differ apart; or up alone, [inner, D].
+    # Gate and up: alternating rows [2 · inner, D]; two weights if their formats differ; or up alone, [inner, D].
     gates: Alternating | tuple[Weight, Weight] | Weight
-    then: Glu | Xielu  # one with clamps has gate and up apart, xIELU has up alone
+    then: Glu | Xielu  # a clamped one needs separate gate and up, xIELU only up
     output: Output
-    biases: tuple[Weight | None, ...] = ()  # [inner], of gate and up where these are apart, or of up alone
+    biases: tuple[Weight | None, ...] = ()  # [inner], biases of separate gate and up, or of up alone
 
 
 def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | None = None) -> Tensor:

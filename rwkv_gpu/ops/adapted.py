@@ -88,7 +88,7 @@ class AdaptedOps:
         if factors is None:
             return g.linear(x, weight, then=then, bias=bias, add=add, norm=norm, scale=scale)
         lows = g.adapter_down([x], [factors.a], self._scales, norm=norm)
-        plain = then == "none"  # then the sum of products is the result
+        plain = then == "none"  # the sum of products is the result
         y = g.linear(x, weight, bias=bias, norm=norm, add=add if plain else None, scale=scale if plain else 1.0)
         [y] = g.adapter_up([y], lows, [factors.b], then=[then], scale=scale, add=None if plain else add)
         return y

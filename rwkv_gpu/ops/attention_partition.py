@@ -30,7 +30,7 @@ class AttentionPartition:
     heads: int
     kv_heads: int
     size: int
-    window: int  # maximum positions that a row sees; 0: all
+    window: int  # maximum positions that a row reads; 0: all
     shared: int  # heads per workgroup, all of one KV head
     rows: int = 1  # rows per workgroup
     grain: int = PAGE  # the length of a run is a multiple of this

@@ -15,9 +15,9 @@ from .vocabulary import PAGE, Whole
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
 Given = Mapping[str, npt.NDArray[np.float32]]
-Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # of a sequence: fields of `Segment`, from `pages` on
+Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # fields of `Segment`, from `pages` on
 
-SEGMENT_WORDS = 16  # of a `Segment` in `shaders/lib/step.wgsl`
+SEGMENT_WORDS = 16  # words of a `Segment` in `shaders/lib/step.wgsl`
 MOST_KEPT = 8  # maximum number of intermediate states that a segment can save
 NONE_KEPT = (0,) * MOST_KEPT
 Made = TypeVar("Made", bound=Hashable)
@@ -27,7 +27,7 @@ class Segment(NamedTuple):
     """Consecutive rows of a step that are the next tokens of one sequence."""
 
     first: int  # row
-    count: int  # type: ignore[assignment]  # of rows, at least 1; a tuple's own `count` has no use here
+    count: int  # type: ignore[assignment]  # number of rows, at least 1; hides the method of tuples
     slot: int  # the sequence's number; also the place of its state, unless `state` is given
     start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever `source` holds
     pages: tuple[int, ...] = ()  # pages with positions 0, 1, .. of the sequence, for models with attention

@@ -71,7 +71,7 @@ def gelu_erf(x: Array) -> Array:
 class Elementwise:
     """y = f(x, numbers) or f(x, z, numbers), by element."""
 
-    compute: Callable[..., Array]  # in numpy
+    compute: Callable[..., Array]  # the function in numpy
     part: str  # the shader part
     numbers: tuple[str, ...] = ()  # names of the numbers in the part
     links: tuple[str, ...] = ()  # further parts that it needs

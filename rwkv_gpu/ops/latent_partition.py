@@ -34,7 +34,7 @@ class LatentPartition:
     heads: int
     cache: Cache
     queries: int  # queries per workgroup: heads of one row, or of neighbouring rows
-    keys: int  # positions that it processes at a time
+    keys: int  # positions that a workgroup processes at a time
     chunk: int  # vec4s of the width that are staged at a time; 0 on matrix units, where the whole width is
     lanes: int
     grain: int = PAGE  # the length of a run is a multiple of this

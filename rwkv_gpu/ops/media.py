@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .vocabulary import Attention, Cache, LayerNorm, Weight, Whole
 
 EMBEDDED, TEXT = "media", "text"  # embeddings, zeros for tokens; and 1 for a token, 0 for another row, [T, 1]
-ANGLES = "angles"  # of the rotation of each row, cosines and sines
+ANGLES = "angles"  # cosines and sines of the rotation of each row
 NAMES = EMBEDDED, TEXT, ANGLES
 
 

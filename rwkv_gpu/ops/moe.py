@@ -34,8 +34,8 @@ class Matrices:
     """The matrices that a dispatch binds together: one per expert, or gate and up."""
 
     name: str
-    shards: tuple[Shard, ...]  # of one format in one buffer; they start at the same expert
-    experts: int  # in the weight
+    shards: tuple[Shard, ...]  # all have one format and buffer, and start at the same expert
+    experts: int  # number of experts in the weight
     out: int  # M
     width: int  # K
     halves: bool = False  # whether the rows of an expert are first those of gate, then those of up

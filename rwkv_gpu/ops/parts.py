@@ -40,7 +40,7 @@ class Crossing:
     """A value that one part computes and other parts read. [T, *shape]"""
 
     name: str
-    shape: tuple[int, ...]  # of one row
+    shape: tuple[int, ...]  # shape of one row
     dtype: npt.DTypeLike
     source: int  # the part that computes it
 

@@ -464,7 +464,7 @@ class Reference(Ops[Array]):
         logits = self.linear(x, router, bias=how.bias, norm=norm) if logits is None else logits
         logits = logits * np.float32(how.logit_scale)
         scores = sigmoid(logits) if how.scores == "sigmoid" else self.softmax(logits)
-        chosen_by = scores if how.by_score else logits  # which are in the same order
+        chosen_by = scores if how.by_score else logits  # logits have the same order as scores
         if how.selection_bias:
             chosen_by = chosen_by + self.weights[how.selection_bias.name]
         chosen_by = _of_best_groups(chosen_by, how)

@@ -7,7 +7,7 @@ from ..gpu.shader import Constant
 MOST_RUNS = 64  # maximum runs of a context
 SPLIT_PAGES = 16  # minimum pages of a context for further runs
 MOST_FURTHER = 32  # maximum further runs of a long row, in addition to those that every row has,
-FURTHER_OF_ALL = 512  # and maximum if all rows had them, as their results need memory
+FURTHER_OF_ALL = 512  # maximum runs of all rows together, as their results need memory
 MOST_ROWS = 64  # maximum rows of a step with further runs
 ROWS_BYTES = 4 * MOST_ROWS  # bytes of workgroup memory for their shares
 

@@ -125,7 +125,7 @@ class GpuSamplerState:
             )
         self._device = device
         self._slots = slots
-        self.slots = slots + -(-slots * drafts // RING)  # in `sampled`
+        self.slots = slots + -(-slots * drafts // RING)  # number of rows of `sampled`
         self.vocabulary = vocabulary
         self._sampled = make(4 * self.slots * (1 + RING), "sampling")
         self._counts = make(nbytes, "sampling")

@@ -24,7 +24,7 @@ ALL = 0xFFFFFFFF  # top_k without a limit
 # One row in the layout of `shaders/sampling/draw.wgsl`.
 _FIELDS = [
     ("slot", "<u4"),
-    ("flags", "<u4"),  # of `Flag`
+    ("flags", "<u4"),  # values of `Flag`
     ("seed_low", "<u4"),
     ("seed_high", "<u4"),
     ("number", "<u4"),  # number of earlier draws of the sequence
@@ -32,7 +32,7 @@ _FIELDS = [
     ("coldness", "<f4"),  # 1 / temperature
     ("top_k", "<u4"),  # ALL keeps all
     ("top_p", "<f4"),
-    ("min_p", "<f4"),  # its logarithm; -inf is written as -3.4e38
+    ("min_p", "<f4"),  # logarithm of min-p; -inf is written as -3.4e38
     ("repetition", "<f4"),
     ("presence", "<f4"),
     ("frequency", "<f4"),
@@ -65,7 +65,7 @@ class Reason(IntEnum):
     """Why a row has no token."""
 
     NONE = 0
-    BAD_NUMBERS = 1  # its logits hold NaN or +inf
+    BAD_NUMBERS = 1  # the logits contain NaN or +inf
     NOTHING_LEFT = 2  # every token is impossible, or masked
     SKIPPED = 3
 

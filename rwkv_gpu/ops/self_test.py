@@ -19,7 +19,7 @@ from .recorder import Recorder, finish_together
 from .values import Value
 from .vocabulary import Weight
 
-FLOATS = gemv(64, 16, 2, 1)  # what every device gets right
+FLOATS = gemv(64, 16, 2, 1)  # a configuration that every device computes correctly
 OUT, WIDTH = 74, 2048
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # offset and values of the scales in a block
 

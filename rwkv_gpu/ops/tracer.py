@@ -464,7 +464,7 @@ class Tracer(Ops[Value]):
         return chosen
 
     def write_latents(self, z: Value, cache: Cache, how: LatentAttention) -> None:
-        r = Value((self.rows, cache.size - cache.latent))  # of z as the only query, which nothing reads
+        r = Value((self.rows, cache.size - cache.latent))  # q is z only; nothing reads r
         self._append(nodes.WriteLatent(z, z, cache, replace(how, heads=1), r))
 
     def pick(self, x: Value) -> Value:

@@ -25,7 +25,7 @@ Whole = Literal["", "all", "windows"]  # layers in which rows of an image see al
 PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
 LEAST_SUM = 2.0**-14  # lower bound of the sum that normalises the shares of experts
-LEAST_LOGIT = -1e30  # of tokens that are never sampled
+LEAST_LOGIT = -1e30  # logit of tokens that are never sampled
 NO_KEY = 0xFFFFFFFF  # fills a list of chosen positions that is longer than the context
 UNBOUNDED = 3e38  # larger than any value in a model
 
@@ -133,7 +133,7 @@ class State:
     """Recurrent state that a sequence carries from step to step. Each interpreter stores one slot per sequence."""
 
     name: str
-    shape: tuple[int, ...]  # of one slot
+    shape: tuple[int, ...]  # shape of one slot
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class SlotRows(State):
 class Columns:
     """The columns of a small vocabulary in a large one."""
 
-    name: str  # which identifies them in a model
+    name: str  # unique in a model
     ids: npt.NDArray[np.uint32] = field(compare=False)  # [A]
-    count: int  # of the large vocabulary
+    count: int  # number of tokens in the large vocabulary
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class DeltaRule:
     rate: Weight  # [H], A: negative, or positive where decays are bounded
     norm: Weight  # [N]
     eps: float  # for the norm, and for the lengths of q and k
-    then: Activation  # of the gate
+    then: Activation  # activation of the gate
     bound: float = 0.0  # lower bound of the logarithm of decays, negative; 0: none
 
 

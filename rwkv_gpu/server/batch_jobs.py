@@ -45,7 +45,7 @@ class Batch:
     id: str
     owner: bytes
     about: Json  # fields of the client's request
-    lines: dict[str, Line]  # those without a result
+    lines: dict[str, Line]  # lines without a result
     write: Callable[["Batch", Line, Outcome], tuple[File, Json] | None]
     files: tuple[File, ...]
     created: float = field(default_factory=time.time)

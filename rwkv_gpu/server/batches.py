@@ -24,7 +24,7 @@ TARGETS: dict[str, Handler] = {
     "/v1/responses": responses.responses,
 }
 MOST_LISTED = 100
-PREFIX = "batch_"  # of ids
+PREFIX = "batch_"  # prefix of ids
 
 
 def routes(service: Service) -> list[Route]:

@@ -30,7 +30,7 @@ class Call:
     notes: Json = field(default_factory=dict)  # fields of the log line: model, tokens, ...
     ignored: list[str] = field(default_factory=list)  # fields of the body without effect here
     task: asyncio.Task[None] | None = None  # the task that answers it
-    route: str = ""  # its route pattern, without values of the variable parts
+    route: str = ""  # route pattern, without values of the variable parts
     fault: ApiError | None = None  # why it failed
     ended: ApiError | None = None  # why it was ended from outside
     stop: Callable[[], None] = lambda: None  # ends its answers as if they were complete
@@ -105,7 +105,7 @@ STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # so 
 class Family:
     """The error format of an API: in a body, and in a stream that has begun."""
 
-    error: Callable[[ApiError, str], Json]  # from an error and the request's id
+    error: Callable[[ApiError, str], Json]  # makes a body from an error and the request's id
     error_event: Callable[[ApiError, str], bytes]
 
 

@@ -26,5 +26,5 @@ class ServerConfig:
     drain: float = 30.0  # seconds that running requests may take to end after SIGTERM
     slot_save_path: str | None = None  # directory of saved slots; None refuses to save any
     max_disk: int = 100 << 30  # bytes of that directory
-    version: str = ""  # of this package, reported to clients
+    version: str = ""  # version of this package, reported to clients
     log_prompts: bool = False  # whether log lines contain the text of prompts

@@ -18,7 +18,7 @@ class Defaults:
     """
 
     of_all: Preset = NOTHING
-    of_models: Mapping[str, Preset] = field(default_factory=dict)  # by name or alias
+    of_models: Mapping[str, Preset] = field(default_factory=dict)  # by name or alias of a model
 
     def apply(self, llm: LLM, path: str, names: tuple[str, ...]) -> None:
         """Gives a loaded model its defaults."""

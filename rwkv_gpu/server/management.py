@@ -85,7 +85,7 @@ async def unload(service: Service, call: Call) -> Response:
     model = service.catalogue.find(name, strict=True)
     if model.state not in ("ready", "loading"):
         raise ApiError(400, f"the model {model.name} is not loaded", param="model")
-    model.keep_alive = 0.0  # a model in use is unloaded after its last request, one that loads after that
+    model.keep_alive = 0.0  # a model in use is unloaded after its last request, a loading one after that
     await service.catalogue.unload(model)
     return Whole(SUCCESS)
 
@@ -153,7 +153,7 @@ async def _remove(service: Service, name: str) -> None:
     try:
         model: ServedModel | None = catalogue.find(name, strict=True)
     except ApiError:
-        model = None  # it may be a partial download
+        model = None  # its file may be a partial download
     if model is not None:
         if not Path(model.path).is_relative_to(store.folder):
             why = f"{model.name} is no downloaded model; whoever runs the server can delete its file"

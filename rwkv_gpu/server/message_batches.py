@@ -16,7 +16,7 @@ from .routes import Route, delete, get, post
 from .service import Service
 from .stored_files import File
 
-PREFIX = "msgbatch_"  # of ids
+PREFIX = "msgbatch_"  # prefix of ids
 
 
 def routes(service: Service) -> list[Route]:

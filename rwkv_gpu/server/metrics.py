@@ -70,7 +70,7 @@ class Metrics:
             Counter()
         )  # by model and kind: prompt, cached, generated, drafted or accepted
         self.started = int(time.time())
-        self._seconds: Counter[str] = Counter()  # of computing: prompt, predicted
+        self._seconds: Counter[str] = Counter()  # seconds of computing: prompt, predicted
         self._longest = 0  # tokens of a prompt and its answer
         self._reasons: Counter[tuple[str, str]] = Counter()  # answers by model and finish reason
         self._registry = CollectorRegistry()

@@ -80,7 +80,7 @@ async def model(service: Service, call: Call) -> Response:
 def _described(served: ServedModel) -> Json:
     found: Json = {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
     found["aliases"] = [*served.aliases]
-    found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # as llama-server and its router have it
+    found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # in the form of llama-server and its router
     if served.llm is not None:
         takes = ["text", *media_of(served.llm.sight)]
         gives = "embeddings" if served.llm.info.encoder else "text"

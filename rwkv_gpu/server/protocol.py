@@ -35,7 +35,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._body_began = 0.0
         self._body_bytes = 0  # without chunk sizes, extensions and trailers
         self._around_bytes = 0  # those, less what chunks need
-        self._chunks = 0  # that began in the current piece
+        self._chunks = 0  # number of chunks that began in the current piece
         self._body_timer: asyncio.TimerHandle | None = None
         self._reads_on = False  # after a response that closes the connection, as the client still sends
         self._cycles: list[Any] = []  # requests without a complete response; several if a client pipelines
@@ -93,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def on_headers_complete(self) -> None:
         """Handles a complete head of a request."""
         if self.parser.should_upgrade():
-            return  # it is parsed again without the upgrade offer
+            return  # the bytes are parsed again without the upgrade offer
         self._in_body = True
         self._body_began, self._body_bytes, self._around_bytes = self.loop.time(), 0, 0
         self._stop_timer()

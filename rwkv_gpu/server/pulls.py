@@ -26,7 +26,7 @@ class Stopped(Exception):
 class Pull:
     """One download, on its own thread."""
 
-    name: str  # on the hub
+    name: str  # its name on the hub
     files: dict[str, RemoteFile] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)  # bytes received by file
     reserved: int = 0  # bytes to download when it began

@@ -131,7 +131,7 @@ class Service:
         self.config = config
         self.catalogue = catalogue
         self.pulls = pulls  # downloads of models, if an admin may start them
-        self.tools = tools  # of MCP servers, for the page
+        self.tools = tools  # tools of MCP servers, for the page
         self.tool_calls = 0  # running ones
         self.log = logging.getLogger("rwkv_gpu.server")
         self.draining = False

@@ -10,7 +10,7 @@ from rwkv_gpu.llm.unique import unique
 from .errors import ApiError
 
 MOST = 1024  # files of a key
-MOST_BYTES = 64 << 20  # of the files of a key
+MOST_BYTES = 64 << 20  # size limit for the files of a key
 MOST_OF_ALL = 16384
 MOST_BYTES_OF_ALL = 256 << 20
 KEPT = 7 * 24 * 3600  # seconds until a file is removed
@@ -41,7 +41,7 @@ class StoredFiles:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._found: dict[str, File] = {}
-        self._nbytes: Counter[bytes] = Counter()  # of all files, by owner
+        self._nbytes: Counter[bytes] = Counter()  # size of all files, by owner
 
     def add(self, file: File, content: bytes = b"") -> File:
         """Stores a file; refuses it if there is no room."""

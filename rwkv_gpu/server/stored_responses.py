@@ -27,7 +27,7 @@ class StoredResponses:
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._found: OrderedDict[str, Stored] = OrderedDict()
-        self._items: dict[str, Stored] = {}  # by the ids of the items of their outputs
+        self._items: dict[str, Stored] = {}  # by the ids of output items
         self._nbytes = 0
 
     def add(self, owner: bytes, response: Json, items: list[Any]) -> None:

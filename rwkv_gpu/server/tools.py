@@ -11,7 +11,7 @@ from .openai import FAMILY
 from .routes import Route, get, post
 from .service import Service
 
-MOST_CALLS = 32  # at the same time
+MOST_CALLS = 32  # maximum calls at the same time
 
 
 def routes(service: Service) -> list[Route]:

@@ -53,7 +53,7 @@ class DirectoryStore:
         with suppress(OSError), os.scandir(self._path) as entries:
             for entry in entries:
                 if UNFINISHED.fullmatch(entry.name):
-                    with suppress(OSError):  # its writer was faster
+                    with suppress(OSError):  # its writer has removed it already
                         if time.time() - entry.stat().st_mtime > ABANDONED:
                             os.unlink(entry.path)
 

@@ -78,7 +78,7 @@ class RayStore:
             return self._ray.get(getattr(self._found(), method).remote(*values), timeout=self._patience)
         except Exception as error:  # noqa: BLE001  Ray's own errors, and others if it is not connected
             with self._lock:
-                self._owner = None  # it may have died: the next call finds or creates its successor
+                self._owner = None  # the actor may have died: the next call finds or creates its successor
             raise StoreDown(f"the store in Ray did not answer: {error}") from None
 
     def _found(self) -> Any:

@@ -20,8 +20,8 @@ class Limits:
     work: int = 1 << 26  # total bytes created, where a step counts as 64; plus 64 per byte of input
     seconds: float = 5.0
     source: int = 1 << 16  # characters of the template source
-    depth: int = 64  # of nested values, and of calls
-    bits: int = 4096  # of an integer
+    depth: int = 64  # levels of nested values, and of calls
+    bits: int = 4096  # bits of an integer
 
 
 class Budget:

@@ -19,7 +19,7 @@ TOKEN = re.compile(
     r"\s*(?:(?P<string>" + STRINGS + r")|(?P<number>-?\d+(?:\.\d+)?)(?![\w.])|(?P<variable>\$\w*(?:\.\w+)*)"
     r"|(?P<field>\.\w+(?:\.\w+)*|\.(?![\w.]))|(?P<word>\w+)|(?P<mark>:=|[=|(),]))"
 )
-RESPONSE = "\ue000"  # in place of an answer that is not there yet
+RESPONSE = "\ue000"  # placeholder for the answer
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 CONSTANTS = {"true": "true", "false": "false", "nil": "none"}
 THINKS = "(enable_thinking is defined and enable_thinking)"
@@ -71,8 +71,8 @@ class Open:
     """An action that is not ended yet."""
 
     kind: str  # if, range or with
-    dot: str  # what the dot was outside of it
-    variables: dict[str, str]  # those outside of it
+    dot: str  # the value of the dot outside of the block
+    variables: dict[str, str]  # the variables outside of the block
     at: int  # number of its loop
 
 
@@ -84,7 +84,7 @@ class Translation:
     dot: str = ""  # jinja's name of the dot; empty at the root
     variables: dict[str, str] = field(default_factory=dict)
     opened: list[Open] = field(default_factory=list)
-    count: int = 0  # of names made
+    count: int = 0  # number of generated names
 
     def body(self, source: str) -> str:
         """The whole template."""

@@ -120,7 +120,7 @@ class Closing:
         self._end: list[int] = []
         self._length = 0  # tokens of the end when it was last searched
         self._age = OFTEN  # tokens since then
-        self._mask = b""  # what the grammar allowed then
+        self._mask = b""  # the grammar's mask at that time
         self._within = False  # whether all tokens since then are inside the same string
         # By mask: how many more tokens the end takes after a token
         self._longer: dict[bytes, list[tuple[int, int]]] = {}

@@ -56,7 +56,7 @@ class Source:
     text: str
     ends: tuple[int, ...]  # token ids
     begun: bytes = b""  # the beginning of the answer
-    salt: int = 0  # its compiled form is reused for the same salt only
+    salt: int = 0  # only requests with this salt reuse its compiled form
     names: tuple[tuple[str, int], ...] = ()  # tokens by the texts that a GBNF grammar names them by
 
 
@@ -136,7 +136,7 @@ class Helper:
     def __init__(self, vocabulary: Callable[[], Vocabulary], limits: Limits, pool: "Pool") -> None:
         self._vocabulary, self._limits = vocabulary, limits
         self._pool = weakref.ref(pool)
-        self._questions: SimpleQueue[Session | int | None] = SimpleQueue()  # a number: that session has ended
+        self._questions: SimpleQueue[Session | int | None] = SimpleQueue()  # a number means that this session has ended
         self._sent: dict[int, int] = {}  # tokens sent to the process, by session number
         self._process: subprocess.Popen[bytes] | None = None
         self._state = threading.Lock()  # prevents requests after the last one was taken
@@ -276,7 +276,7 @@ class Pool:
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._helpers: list[Helper] = []
-        self.numbers = count()  # of sessions
+        self.numbers = count()  # numbers for sessions
         self.closed = False
         self._process = os.getpid()
         self._end = weakref.finalize(self, _stop, self._helpers, self._process)

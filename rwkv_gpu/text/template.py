@@ -33,7 +33,7 @@ _FAULTS = (
 _COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError)
 _REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
 PROBING = Limits(seconds=1.0)
-WORLD = "rwkv-world"  # what converters write as the template of every RWKV, or a template with CONVERTED in it
+WORLD = "rwkv-world"  # converters write this as the template of every RWKV model, or a template that contains CONVERTED
 CONVERTED = "'User: ' + message['content']|trim"
 _G1 = re.compile(r"(?<![A-Za-z0-9])[gG][01][a-z]?[0-9]?(?![A-Za-z0-9])")
 _TURNS = ("user", "assistant", "user")

@@ -22,7 +22,7 @@ def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
 class Opened(NamedTuple):
     """The reasoning that a prompt has begun, and perhaps ended."""
 
-    text: str = ""  # from the opening mark to the end of the prompt
+    text: str = ""  # the text from the opening mark to the end of the prompt
     due: str = ""  # the last letter of a mark, which the model writes first
     closed: bool = False  # whether the answer comes next
 

@@ -17,7 +17,7 @@ from rwkv_gpu.text.spm import pieces
 from rwkv_gpu.text.utf8 import decode_leniently
 from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_flag, read_id, read_vocabulary
 
-CLS, UNKNOWN, SEP = 101, 100, 102  # in BERT's own vocabulary
+CLS, UNKNOWN, SEP = 101, 100, 102  # ids in BERT's own vocabulary
 DEFAULTS = Defaults(bos=CLS, eos=SEP)
 _SPACES = re.compile(" +")
 # Characters that are separate words: Chinese ones, except U+2B820 to U+2B91F.

@@ -79,7 +79,7 @@ class ClippedOps:
         y = y if scale == 1 else g.scale(y, scale)
         return y if add is None else g.add(y, add)
 
-    linears = Ops.linears  # by `linear` of this class
+    linears = Ops.linears  # uses `linear` of this class
 
 
 def with_clips(g: Any, clips: Clips) -> Any:

@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
 AnyTower = Tower | SoundTower
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
-SIZES_KEPT = 4  # of earlier images, whose positions are computed once
+SIZES_KEPT = 4  # number of image sizes whose positions are kept
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
 
@@ -45,14 +45,14 @@ class Image:
     """An image resized for its family, and its place in a sequence."""
 
     tiles: Sequence[npt.NDArray[Any]]  # the images that the tower reads for its rows, of one size, [H, W, 3] each
-    grid: Size  # of patches
-    blocks: Size  # of blocks, each of which is a row
+    grid: Size  # size in patches
+    blocks: Size  # size in blocks, each of which is a row
     tokens: int  # rows of the language model
-    advance: int  # positions that it takes there
-    columns: int  # rows of a line, if positions are those of a plane; else 0
+    advance: int  # positions that it takes in the language model
+    columns: int  # rows per line, if positions are two-dimensional; otherwise 0
     identity: bytes  # digest of its pixels, its preparation and the projector
-    picture: Picture | Recording | None = None  # before it was resized, if another model may see it later
-    parts: tuple["str | Image", ...] = ()  # texts and images that stand for it, with all of it at the end; none: itself
+    picture: Picture | Recording | None = None  # the picture before resizing, for other models
+    parts: tuple["str | Image", ...] = ()  # texts and images that replace it, ending with the whole image; none: itself
 
     @property
     def units(self) -> list["Image"]:
@@ -125,7 +125,7 @@ def _cache_of(tower: AnyTower, device: Device | None) -> CacheOptions:
 class TowerEncoder(ABC):
     """A tower of a projector file on a device; None is numpy. One thread calls `rows`."""
 
-    ids = 1  # of the rows of a step, in turn
+    ids = 1  # ids for the rows of a step
 
     def __init__(self, path: Path, device: Device | None) -> None:
         self.path = path
@@ -208,7 +208,7 @@ class Encoder(TowerEncoder):
         vision, patches = self.vision, patches_of(tile, self.vision.preparation)
         count = len(patches)
         given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches, **self._placed(image.grid)}
-        if vision.summary is not None:  # a further row without pixels
+        if vision.summary is not None:  # adds a row without pixels
             given = {
                 PATCHES: np.pad(patches, ((0, 1), (0, 0))),
                 POSITIONS: np.append(given[POSITIONS], [vision.summary], 0),

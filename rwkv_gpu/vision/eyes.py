@@ -35,7 +35,7 @@ class ModelEyes:
     """Encodes images and sounds as input rows of one language model."""
 
     senses: Senses
-    encoders: tuple[Encoder | None, SoundEncoder | None]  # of images, and of sounds
+    encoders: tuple[Encoder | None, SoundEncoder | None]  # encoders of images and of sounds
     angles: PlaneRope | None
 
     @property

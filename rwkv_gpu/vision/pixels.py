@@ -18,8 +18,8 @@ from ..errors import BadInput, MissingExtra
 from .sizes import LONGEST, Filter, Preparation, Size, inside
 
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
-MOST_BYTES = 64 << 20  # of an encoded image
-MOST_PIXELS = 1 << 26  # of a decoded one
+MOST_BYTES = 64 << 20  # maximum size of an encoded image
+MOST_PIXELS = 1 << 26  # maximum size of a decoded image
 FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM"
 HELP = "take a PNG, JPEG, WebP, GIF, BMP, TIFF or PPM file"
 
@@ -30,7 +30,7 @@ class Picture:
 
     pixels: npt.NDArray[np.uint8]  # [H, W, 3]
     digest: bytes
-    file: bytes | None = None  # from which it was decoded
+    file: bytes | None = None  # the encoded file, if there was one
 
     @property
     def size(self) -> Size:

@@ -30,10 +30,10 @@ class Vision:
     family: Family
     tower: Tower
     preparation: Preparation
-    width: int  # of the rows that it makes: that of the language model
+    width: int  # width of its rows, which is that of the language model
     window: int  # side of a window in blocks; 0: every layer sees all patches
     table: npt.NDArray[np.float32] | None  # learned positions, [side², D]
-    summary: npt.NDArray[np.float32] | None  # what is added to a row without pixels, which patches attend to
+    summary: npt.NDArray[np.float32] | None  # content of an additional row without pixels
     line_break: npt.NDArray[np.float32] | None  # a row between two rows of blocks
     identity: bytes  # digest of the metadata, the preparation, and the beginning of each tensor
 
@@ -92,7 +92,7 @@ def _preparation(source: TowerFile) -> Preparation:
         least = file.int("clip.vision.image_min_pixels", low=1, high=LONGEST**2)
         most = file.int("clip.vision.image_max_pixels", low=least, high=LONGEST**2)
     tile_side = family.tile_side
-    if family.cut is slices:  # a narrow image, rounded to patches, has some more than a square
+    if family.cut is slices:  # rounding to patches may make a narrow image larger than a square
         tile_side, most = side, 2 * side**2
     if most:
         side = 0

@@ -28,11 +28,11 @@ class Preparation:
     resampling: Filter
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
-    side: int = 0  # of every image; 0: sizes follow the image
+    side: int = 0  # side of every image; 0: sizes follow the image
     least: int = 0  # pixels
     most: int = 0
-    shapes: tuple[Size, ...] = ()  # of the tiles of a larger image together, each of `side`; none: it is one image
-    tile_side: int = 0  # pixels of the side of a tile; 0: `side`
+    shapes: tuple[Size, ...] = ()  # sizes of all tiles of an image together; none: the image has no tiles
+    tile_side: int = 0  # side of a tile in pixels; 0: `side`
     longest: int = 0  # pixels of the longer side of an image in tiles; 0: unknown
     border: tuple[int, int, int] = (0, 0, 0)  # color
 

@@ -13,9 +13,9 @@ from .pixels import Picture, bordered, stretched
 from .sizes import Preparation, Size, closest_grid, fitted, multiple, should_tile, sliced, squared
 
 Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
-LFM2_TILES = 2, 10  # fewest and most of an image
+LFM2_TILES = 2, 10  # minimum and maximum tiles of an image
 MOST_SLICES = 9
-MOST_TILES = 64  # of an image
+MOST_TILES = 64  # maximum tiles of an image
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Cut:
     """The images that a tower encodes for one image: tiles by row, and the whole image."""
 
     whole: Pixels
-    tiles: tuple[Pixels, ...] = ()  # none: the image is read as a whole
+    tiles: tuple[Pixels, ...] = ()  # none: the image has no tiles
     columns: int = 0  # tiles of a row
 
 

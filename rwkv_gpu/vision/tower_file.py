@@ -17,12 +17,12 @@ from .clipped import Clips, clips_of
 from .family import Family
 from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
 
-QUICK = 1.702  # of the quick form of GELU
-WINDOW = 112  # pixels of the side of a window; no file says it
-SOUNDS = "a.", "mm.a."  # how names of tensors for sounds begin, which a file may have as well
+QUICK = 1.702  # constant of the quick form of GELU
+WINDOW = 112  # side of a window in pixels; no file gives it
+SOUNDS = "a.", "mm.a."  # prefixes of tensors for sounds, which a file may have as well
 SAMPLE = 4096  # bytes of each tensor that identify a file
 QUERIES = "resampler.query"  # a tensor of learned rows that attend to patches
-CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
+CACHE = "v.kv"  # one cache for all layers: each layer has used its keys before the next begins
 
 
 def identity_of(file: GGUFFile, *what: object) -> bytes:
@@ -36,7 +36,7 @@ def identity_of(file: GGUFFile, *what: object) -> bytes:
 class TowerFile:
     """A projector file whose vision tower is being read."""
 
-    section, at = "clip.vision", "v"  # of keys, and of tensors
+    section, at = "clip.vision", "v"  # prefixes of keys and of tensors
 
     def __init__(self, file: GGUFFile, family: Family) -> None:
         self.file, self.family = file, family

@@ -28,8 +28,8 @@ from ..ops.vocabulary import (
 from .clipped import Clips, with_clips
 
 PATCHES, POSITIONS, ANGLES = "patches", "positions", "angles"  # rows of a step
-WINDOWS = "windows"  # the same: the patches that each sees in layers with windows
-WAVES = "waves"  # the same: sines and cosines of the row and column of each patch
+WINDOWS = "windows"  # an input: the patches that each patch attends to in layers with windows
+WAVES = "waves"  # an input: sines and cosines of the row and column of each patch
 EMBEDDED = "media"  # a result: rows in place of embeddings
 
 
@@ -48,10 +48,10 @@ class PatchAttention:
     output: Branch
     cache: Cache
     how: Attention
-    size: int  # of a head
-    pairing: Pairing | None = None  # of the rotation; None does not turn
-    turned_parts: int = 1  # of a head, each of which turns by angles of its own
-    norms: HeadNorms | None = None  # of each head, before it turns
+    size: int  # size of a head
+    pairing: Pairing | None = None  # pairs of numbers that rotate together; None is no rotation
+    turned_parts: int = 1  # parts of a head, each of which rotates by its own angles
+    norms: HeadNorms | None = None  # norms of each head, before rotation
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Layer:
 
     attention: PatchAttention
     feed: FeedForward
-    scales: tuple[Weight | None, Weight | None] = None, None  # of the numbers that each branch adds, by column
+    scales: tuple[Weight | None, Weight | None] = None, None  # factors of the output of each branch, by column
     swish: float = 0.0  # s: `feed` has no activation of its own, but y · sigmoid(s · y); 0: it has one
-    erf: bool = False  # whether it is the exact form of GELU
+    erf: bool = False  # True for the exact form of GELU
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Mlp:
 class Projector(ABC):
     """Converts patches to rows of the language model."""
 
-    queries: int = 0  # rows that it makes of every image; 0: one for each block
-    caches: tuple[Cache, ...] = ()  # of its attention
+    queries: int = 0  # rows for every image; 0: one for each block
+    caches: tuple[Cache, ...] = ()  # caches of its attention
 
     @property
     @abstractmethod
@@ -101,7 +101,7 @@ class Tower:
     """A tower with its projector. Usable as a model whose rows are patches."""
 
     weights: tuple[Weight, ...]
-    patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame that a patch is repeated as
+    patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame of a patch
     patch_bias: Weight | None
     layers: tuple[Layer, ...]
     patch_norm: AnyNorm | None  # before learned positions are added
@@ -229,7 +229,7 @@ class MergedProjector(Projector):
     count: int
     mlp: Mlp
     norm: Rms | None
-    merger: Weight | None  # [D, D · count], columns of one number next to each other
+    merger: Weight | None  # [D, D · count]: the columns of one number are adjacent
 
     @property
     def width(self) -> int:
@@ -245,7 +245,7 @@ class GatedProjector(Projector):
     """GLM-4V: one matrix merges the patches of a block; a matrix, a norm, GELU and a gated feed-forward follow."""
 
     count: int
-    merger: Weight  # [D, K · count], columns of one number next to each other
+    merger: Weight  # [D, K · count]: the columns of one number are adjacent
     merger_bias: Weight | None
     matrix: Weight  # [D, D]
     norm: LayerNorm
@@ -268,7 +268,7 @@ class Resampler(Projector):
 
     query: Weight  # [Q, D]
     reduce: Weight  # [D, K]
-    norms: tuple[LayerNorm, LayerNorm, LayerNorm]  # of queries, of patches, and of what queries gather
+    norms: tuple[LayerNorm, LayerNorm, LayerNorm]  # norms of queries, of patches, and of the queries' results
     qkv: tuple[Weight, ...]
     biases: tuple[Weight | None, ...]
     output: Branch

@@ -587,7 +587,7 @@ EXAMPLES = {
         },
         config=single_pass,
     ),
-    "quantise_beside_adapters": Example(
+    "quantise_with_adapters": Example(
         normed_adapted, ADAPTED | dict.fromkeys(("q", "v"), PACKED), rows=4, config=copied, exact=True
     ),
     "adapters_as_columns": Example(

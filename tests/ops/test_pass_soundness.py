@@ -271,7 +271,7 @@ CONDITIONS: dict[str, dict[str, Change]] = {
         "one layer": apart,
     },
     "merge_latent_write": {"few rows": most_rows("merged_batch_rows", 1), "one layer": apart},
-    "quantise_beside_adapters": {"one layer": apart},
+    "quantise_with_adapters": {"one layer": apart},
     "row_statistics": {"one row": shape(rows=2), "the kernel binds them": can(max_storage_buffers=4)},
 }  # fmt: skip
 LIMITS = {

@@ -136,12 +136,12 @@ def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode)
 
 def test_rows_are_quantised_before_a_product_that_precedes_adapters():
     """The adapters of a later product are computed too late to be fused."""
-    example = EXAMPLES["quantise_beside_adapters"]
+    example = EXAMPLES["quantise_with_adapters"]
     example = replace(example, says=plain_then_adapted, weights={**example.weights, "first": PACKED})
     recorder = traced(example)
     fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
     assert fired["quantise_once"] == 1
-    assert fired["quantise_beside_adapters"] == 0
+    assert fired["quantise_with_adapters"] == 0
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -27,7 +27,7 @@ STALE = 4  # heap items per entry before stale ones are removed
 class Entry:
     """A stored prefix with the cost of its eviction."""
 
-    key: Key  # its token ids
+    key: Key  # key made of its token ids
     handle: PrefixHandle
     wanted: bool  # a request asked to keep it
     shorter: "Entry | None" = None  # the longest other entry that is a prefix of this one

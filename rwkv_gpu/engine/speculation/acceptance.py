@@ -56,10 +56,10 @@ class Drafting:
 
     most: int  # maximum tokens of a draft
     all: Acceptance = field(default_factory=Acceptance)
-    gain: Gain = field(default_factory=Gain)  # of all sequences
+    gain: Gain = field(default_factory=Gain)  # gain of all sequences
     on: bool = True  # whether drafts are made now; then each token must be known before the next step
     drafted: int = 0  # tokens drafted so far
-    accepted: int = 0  # of these, accepted
+    accepted: int = 0  # how many of these were accepted
     kind: int = 0  # kind of the draft being verified
     _counts: Counts = field(default_factory=lambda: Counts(KEEP_ONE))
     _watched: list[int] | None = None  # a draft that is only compared with later tokens, not verified by a step

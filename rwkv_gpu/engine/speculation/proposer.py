@@ -10,7 +10,7 @@ from .acceptance import MODEL
 class Offer(NamedTuple):
     """A possible draft for a sequence."""
 
-    kind: int  # of `acceptance`; drafts of one kind share an acceptance rate
+    kind: int  # kind of draft, as in `acceptance`; drafts of one kind share an acceptance rate
     tokens: list[int] | None = None  # the tokens, or None if `draft` must compute them
 
 

@@ -185,7 +185,7 @@ def _scaled(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array)
 def _ungated(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
     routing = Routing(experts, shares)
     inner = g.expert_linear(x, w["up"], routing, then="relu2", bias=w["up_bias"])
-    gate = g.linear(x, w["one"], then="sigmoid")  # of a shared expert
+    gate = g.linear(x, w["one"], then="sigmoid")  # the gate of a shared expert
     return g.expert_sum(inner, w["down"], routing, add=g.scale_rows(add, gate, add=add))
 
 

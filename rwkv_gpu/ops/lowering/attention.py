@@ -77,8 +77,8 @@ class AttentionKernel:
 
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
-        # The only row of a sequence sees itself and all before it.
-        # If it has biases it is all of its text, and the softmax of a single score needs none.
+        # The only row of a sequence attends to itself and all earlier positions.
+        # With biases, the row is its whole text, and the softmax of a single score needs no bias.
         op = replace(op, how=replace(op.how, causal=True, bounds="", biases=None), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}

@@ -47,7 +47,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
         if runs is not None:
             operands = {"x": runs.found, "places": to.places(runs.cache)}
             constants |= {**runs.constants, "INPUT_STRIDE": 1}
-        shared = config.workgroup_bytes + 4 * width * config.norms  # a whole x at most is staged
+        shared = config.workgroup_bytes + 4 * width * config.norms  # at most a whole x is staged
         if runs is not None:
             shared += 24 * config.wg + 4 * width
         if config.norms:

@@ -11,7 +11,7 @@ from .attention import rope_operand
 from .context import Lowering
 
 SCORING_GROUPS = 64  # maximum number of workgroups, each of which has memory for the scores of a whole context
-SCORING_LANES = 256  # of a workgroup
+SCORING_LANES = 256  # lanes per workgroup
 
 
 def write(to: Lowering, node: Node, op: WriteIndex) -> None:

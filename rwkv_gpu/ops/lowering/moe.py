@@ -37,8 +37,8 @@ class Result:
     kind: str  # moe/result/...
     then: Glu = "none"
     biases: tuple[Weight, ...] = ()
-    scales: tuple[Weight, ...] = ()  # of the sums
-    scale: Value | None = None  # of x, by choice
+    scales: tuple[Weight, ...] = ()  # scales of the sums
+    scale: Value | None = None  # scale of x, for each choice
     quantises: Quantised | None = None  # y as integers or float16, written in addition
     operands: dict[str, Operand] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ from .states import through_rows
 BLOCK_FLOATS = 512  # tokens of a block times head size: limited by 16 KiB of workgroup memory
 ABSENT = 0xFFFFFFFF  # index of a missing part of a stack
 MOST_MIXES = 6  # maximum number of mixes of one norm
-CHANNELS = 64  # of a workgroup of RWKV-4
+CHANNELS = 64  # channels per workgroup of RWKV-4
 GATES = 4  # w, a, the gate and the gate of v
 
 

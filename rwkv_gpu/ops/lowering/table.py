@@ -19,7 +19,7 @@ class Placed:
 
     shard: Shard
     k: int
-    x: int  # in floats, or in vec4s for quantised rows
+    x: int  # start of x in floats, or in vec4s for quantised rows
     y: int
     stride: int
     bias: int

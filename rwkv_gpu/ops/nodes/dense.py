@@ -88,7 +88,7 @@ class ByRow(Op):
     f: str  # softmax, argmax, excess
     x: Value
     y: Value
-    number: float = 0.0  # of excess
+    number: float = 0.0  # the number of deviations in `excess`
 
     @property
     def label(self) -> str:

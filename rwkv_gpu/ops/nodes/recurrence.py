@@ -45,7 +45,7 @@ class Lerp(Op):
     mix: Weight  # [n, D]
     low: Value | None
     up: Weight | None  # [n · D · R]
-    ys: tuple[Value, ...]  # in one stack
+    ys: tuple[Value, ...]  # values of one stack
 
     @property
     def rank(self) -> int:
@@ -130,7 +130,7 @@ class TokenShift(ReplacesState):
     norm: LayerNorm
     mix: Weight  # [n, D]
     state: State
-    ys: tuple[Value, ...]  # in one stack; if two more than rows of mix, these are xx[t] and xx[t - 1]
+    ys: tuple[Value, ...]  # values of one stack; if two more than rows of mix, the last are xx[t] and xx[t - 1]
     quantises: Quantised | None = None
 
     @property

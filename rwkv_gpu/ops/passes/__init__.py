@@ -39,7 +39,7 @@ class Pass:
     """A rewrite of the graph. `run` returns the number of rewrites."""
 
     name: str
-    doc: str  # what it does, with the graph before and after
+    doc: str  # description, with the graph before and after
     run: Callable[[Graph, Target], int]
 
     @property
@@ -91,7 +91,7 @@ PASSES = tuple(
         rounding.ROUND_IN_PRODUCER,
         joins.JOIN_COLUMNS,
         adapters_as_columns,
-        rounding.quantise_beside_adapters,
+        rounding.quantise_with_adapters,
         row_statistics,
     )
 )
@@ -102,7 +102,7 @@ RULES: tuple[Rule[Any, Any], ...] = tuple(
     if isinstance(one, Rule)
 )
 NAMES = tuple(one.name for one in PASSES)
-REQUIRED = ("choose_kernels", "adapters_as_products")  # lowering needs what they do
+REQUIRED = ("choose_kernels", "adapters_as_products")  # lowering needs their results
 
 
 def run_passes(graph: Graph, target: Target, without: Collection[str] = ()) -> dict[str, int]:

@@ -217,7 +217,7 @@ ROUND_IN_PRODUCER: Rule[Op, Quantise] = Rule(
 FOUR = 4  # columns that are read at once
 
 
-def quantise_beside_adapters(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
+def quantise_with_adapters(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
     """The dispatch that computes A x of LoRA adapters also quantises x for the products that add B (A x).
 
         before

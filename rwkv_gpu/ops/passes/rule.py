@@ -56,7 +56,7 @@ class Rule(Generic[Producer, Consumer]):
     """A fusion of two nodes that applies if all conditions are met."""
 
     name: str
-    doc: str  # what it does, with the graph before and after
+    doc: str  # description, with the graph before and after
     producer: Kinds
     consumer: Kinds
     reads: Callable[[Any], Iterable[Value | None]]  # candidate values to fuse over, given the consumer

@@ -24,7 +24,7 @@ class ReplicaRunner:
         self.replicas = [Replica(number, device) for number, device in enumerate(devices)]
         self.router = Router(self.replicas, config.max_body, config.router_key, config.api_keys)
         self.supervisor = Supervisor(self.replicas, target, on_lost=self._lost, on_change=self._changed)
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it logs each response that is cut off
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # uvicorn logs each response that is cut off
         # Replicas add the date header.
         self._server = http_server(self.router, config.root_path, ssl_certfile, ssl_keyfile, date_header=False)
         self._loop: asyncio.AbstractEventLoop | None = None

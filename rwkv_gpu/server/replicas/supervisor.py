@@ -41,7 +41,7 @@ class Supervisor:
             for replica in replicas
         ]
         self.failed: BaseException | None = None  # why a replica could not be started at all
-        self.processes: dict[int, Any] = {}  # by the number of the replica
+        self.processes: dict[int, Any] = {}  # by number of the replica
 
     def start(self) -> None:
         """Starts all processes."""
@@ -55,7 +55,7 @@ class Supervisor:
             try:
                 pipe.send("end")
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
 
     @property
     def is_ending(self) -> bool:

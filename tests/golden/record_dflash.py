@@ -42,11 +42,7 @@ def record(name: str, folder: Path) -> None:
         head = Eagle(folder, write_dflash(Path(place) / "dflash.gguf", name, plain=True))
     tokens = np.random.default_rng(9).integers(5, 260, TOKENS)
     target = model.context()
-    for layer in set(how.read) - {model.layers}:
-        model.set_layer(target, layer, True)
-    width = model.lib.llama_model_n_embd(c.c_void_p(model.model))
-    logits, _ = model.decode(target, tokens, width)
-    rows = np.concatenate([model.layer(target, layer, (TOKENS, width)) for layer in how.read], axis=1)
+    logits, rows = model.read(target, tokens, how.read)
     drafter = head.context(0, target)
     head.lib.llama_set_causal_attn.argtypes = [AT, c.c_bool]
     head.lib.llama_set_causal_attn(drafter, how.causal)

@@ -9,6 +9,7 @@ import ctypes as c
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ class Eagle(Llama):
         found = self.all_rows(context) if layer == self.layers else self.rows_of_layer(context, layer)
         return np.ctypeslib.as_array(found, shape).copy()
 
+    def read(self, context: Any, tokens: np.ndarray, layers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Decodes tokens, and returns their logits and the rows of these layers, one after the other."""
+        for layer in set(layers) - {self.layers}:
+            self.set_layer(context, layer, True)
+        width = self.lib.llama_model_n_embd(c.c_void_p(self.model))
+        logits, _ = self.decode(context, tokens, width)
+        return logits, np.concatenate([self.layer(context, one, (len(tokens), width)) for one in layers], axis=1)
+
     def encode(self, context: Any, rows: np.ndarray, width: int) -> np.ndarray:
         """Returns the rows that the head computes from rows of three layers."""
         given, batch = np.ascontiguousarray(rows, np.float32), Rows()
@@ -53,12 +62,8 @@ def record(name: str, folder: Path) -> None:
         head = Eagle(folder, write_eagle(Path(place) / "eagle.gguf", name, plain=True))
     tokens = np.random.default_rng(9).integers(3, 260, TOKENS)
     target = model.context()
-    for layer in set(how.layers) - {model.layers}:
-        model.set_layer(target, layer, True)
-    width = model.lib.llama_model_n_embd(c.c_void_p(model.model))
-    logits, _ = model.decode(target, tokens, width)
+    logits, read = model.read(target, tokens, how.layers)
     drafter = head.context(0, target)
-    read = np.concatenate([model.layer(target, layer, (TOKENS, width)) for layer in how.layers], axis=1)
     rows = head.encode(drafter, read, how.width)
     said, _ = head.decode(drafter, tokens[1:], how.width, rows[:-1])
     token, row, drafted, drafts = int(logits[-1].argmax()), rows[-1:], [], []

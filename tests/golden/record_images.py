@@ -98,6 +98,23 @@ def layers(
     return t
 
 
+def stem(g: Source, width: int, patch: int, places: int, *, gain: float, frames: int = 1) -> Tensors:
+    """Returns what surrounds the layers of most towers."""
+    names = [f"v.patch_embd.weight{number}" for number in ("", ".1")[:frames]]
+    return {name: g.matrix(width, 3, patch, patch) for name in names} | {
+        "v.patch_embd.bias": g.vector(width), "v.position_embd.weight": 0.3 * g.matrix(places, width, gain=gain),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+    }  # fmt: skip
+
+
+def mlp(g: Source, up: str, down: str, read: int, inner: int, out: int, *, gain: float = 1) -> Tensors:
+    """Returns two matrices with biases."""
+    return {
+        f"{up}.weight": g.matrix(inner, read), f"{up}.bias": g.vector(inner),
+        f"{down}.weight": g.matrix(out, inner, gain=gain), f"{down}.bias": g.vector(out),
+    }  # fmt: skip
+
+
 def keys(kind: str, width: int, inner: int, count: int, heads: int, side: int, patch: int, out: int) -> Keys:
     """Returns the metadata that every projector has."""
     return {
@@ -113,9 +130,7 @@ def gemma3(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(1), 36, 52, 48, 4
     t = layers(g, width, inner, 2, biases=True)
     t |= {
-        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
-        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2, width, gain=6),
-        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        **stem(g, width, patch, (side // patch) ** 2, gain=6),
         "mm.soft_emb_norm.weight": g.vector(width, 1), "mm.input_projection.weight": g.matrix(width, out, gain=3),
     }  # fmt: skip
     return t, keys("gemma3", width, inner, 2, 3, side, patch, out) | {
@@ -127,12 +142,8 @@ def qwen3vl(out: int, deep: int = 1) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(2), 32, 48, 48, 4
     t = layers(g, width, inner, 3, biases=True, fused=True)
     t |= {
-        "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
-        "v.patch_embd.weight.1": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
-        "v.position_embd.weight": 0.3 * g.matrix(36, width, gain=6),
-        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
-        "mm.0.weight": g.matrix(4 * width, 4 * width), "mm.0.bias": g.vector(4 * width),
-        "mm.2.weight": g.matrix(out, 4 * width, gain=3), "mm.2.bias": g.vector(out),
+        **stem(g, width, patch, 36, gain=6, frames=2),
+        **mlp(g, "mm.0", "mm.2", 4 * width, 4 * width, out, gain=3),
     }  # fmt: skip
     flags = [i < deep for i in range(3)]
     for i in range(deep):
@@ -152,8 +163,7 @@ def qwen2vl(out: int, *, windows: bool) -> tuple[Tensors, Keys]:
     t |= {
         "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
         "v.patch_embd.weight.1": g.matrix(width, 3, patch, patch), "v.post_ln.weight": g.vector(width, 1),
-        "mm.0.weight": g.matrix(4 * width, 4 * width), "mm.0.bias": g.vector(4 * width),
-        "mm.2.weight": g.matrix(out, 4 * width, gain=3), "mm.2.bias": g.vector(out),
+        **mlp(g, "mm.0", "mm.2", 4 * width, 4 * width, out, gain=3),
     }  # fmt: skip
     if windows:
         more: Keys = {"clip.use_silu": True, "clip.vision.n_wa_pattern": 2}
@@ -181,12 +191,9 @@ def kimivl(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(10), 16, 24, 32, 4
     t = layers(g, width, inner, 2, biases=True)
     t |= {
-        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
-        "v.position_embd.weight": 0.3 * g.matrix(64, width, gain=4),
-        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        **stem(g, width, patch, 64, gain=4),
         "mm.input_norm.weight": g.vector(width, 1), "mm.input_norm.bias": g.vector(width),
-        "mm.1.weight": g.matrix(4 * width, 4 * width), "mm.1.bias": g.vector(4 * width),
-        "mm.2.weight": g.matrix(out, 4 * width, gain=3), "mm.2.bias": g.vector(out),
+        **mlp(g, "mm.1", "mm.2", 4 * width, 4 * width, out, gain=3),
     }  # fmt: skip
     return t, keys("kimivl", width, inner, 2, 2, side, patch, out) | {
         "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2,
@@ -240,12 +247,9 @@ def lfm2(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(6), 8, 12, 256, 16
     t = layers(g, width, inner, 1, biases=True)
     t |= {
-        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
-        "v.position_embd.weight": 0.3 * g.matrix(64, width, gain=3),
-        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        **stem(g, width, patch, 64, gain=3),
         "mm.input_norm.weight": g.vector(4 * width, 1), "mm.input_norm.bias": g.vector(4 * width),
-        "mm.1.weight": g.matrix(2 * width, 4 * width), "mm.1.bias": g.vector(2 * width),
-        "mm.2.weight": g.matrix(out, 2 * width, gain=3), "mm.2.bias": g.vector(out),
+        **mlp(g, "mm.1", "mm.2", 4 * width, 2 * width, out, gain=3),
     }  # fmt: skip
     return t, keys("lfm2", width, inner, 1, 2, side, patch, out) | {
         "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2,
@@ -256,9 +260,7 @@ def idefics3(out: int, *, longest: bool) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(7), 16, 24, 24, 4
     t = layers(g, width, inner, 2, biases=True)
     t |= {
-        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
-        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2, width, gain=4),
-        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        **stem(g, width, patch, (side // patch) ** 2, gain=4),
         "mm.model.fc.weight": g.matrix(out, 9 * width, gain=3),
     }  # fmt: skip
     return t, keys("idefics3", width, inner, 2, 2, side, patch, out) | {
@@ -315,8 +317,7 @@ def internvl(out: int) -> tuple[Tensors, Keys]:
         "v.class_embd": 0.3 * g.vector(width, 1),
         "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2 + 1, width, gain=6),
         "mm.model.mlp.0.weight": g.vector(4 * width, 1), "mm.model.mlp.0.bias": g.vector(4 * width),
-        "mm.model.mlp.1.weight": g.matrix(2 * width, 4 * width), "mm.model.mlp.1.bias": g.vector(2 * width),
-        "mm.model.mlp.3.weight": g.matrix(out, 2 * width, gain=3), "mm.model.mlp.3.bias": g.vector(out),
+        **mlp(g, "mm.model.mlp.1", "mm.model.mlp.3", 4 * width, 2 * width, out, gain=3),
     }  # fmt: skip
     return t, keys("internvl", width, inner, 2, 2, side, patch, out) | {
         "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2, "clip.vision.preproc_min_tiles": 1,
@@ -364,13 +365,17 @@ def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool =
     writer.close()
 
 
+def metadata_of(file: GGUFFile) -> Keys:
+    """Returns the metadata of a file as plain values, without the architecture."""
+    plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in file.metadata.items()}
+    del plain["general.architecture"]
+    return plain
+
+
 def twin(source: Path, path: Path, more: Keys, words: tuple[str, ...]) -> list[str]:
     """Writes the same language model with float32 weights, further keys and last tokens. Returns its tokens."""
     with GGUFFile.open(source) as file:
-        values: Keys = {}
-        for key, value in file.metadata.items():
-            if key != "general.architecture":
-                values[key] = value.tolist() if isinstance(value, np.ndarray) else value
+        values = metadata_of(file)
         tokens: list[str] = values["tokenizer.ggml.tokens"]
         for number, word in enumerate(words, len(tokens) - len(words)):
             if word not in tokens:
@@ -393,10 +398,7 @@ def write_sectioned_glm4(path: Path) -> None:
     """Writes a GLM-4 with positions of a plane, whose vocabulary is that of the tiny one."""
     g, sizes = Source(12), {96: 32, 224: 48, 448: 96, 359: 359}
     with GGUFFile.open(HERE / "tiny-glm4.gguf") as file:
-        values: Keys = {}
-        for key, value in file.metadata.items():
-            if key != "general.architecture":
-                values[key] = value.tolist() if isinstance(value, np.ndarray) else value
+        values = metadata_of(file)
         tensors = {
             name: g.vector(32, 1)
             if len(one.shape) == 1

@@ -13,7 +13,6 @@ from .towers import (
     GatedProjector,
     JoinedProjector,
     LinearProjector,
-    MergedProjector,
     PooledProjector,
     Projector,
     Resampler,
@@ -93,7 +92,8 @@ def _pixtral(source: TowerFile) -> Projector:
     norm = Rms(tensors.take("mm.input_norm.weight", width), source.eps) if merger in tensors else None
     matrix = tensors.take(merger, width, width * source.block) if merger in tensors else None
     tensors.skip(BREAK)
-    return MergedProjector(source.block, source.mlp("mm.1", "mm.2", width), norm, matrix)
+    mlp = source.mlp("mm.1", "mm.2", width)
+    return JoinedProjector(source.block, mlp, each=norm, blocks="by_column", merger=matrix)
 
 
 def _minicpm(source: TowerFile) -> Projector:

@@ -89,10 +89,6 @@ class OneMatrix(Projector):
     matrix: Weight
     bias: Weight | None
 
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[0]
-
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         return g.linear(x, self.matrix, bias=self.bias)
 

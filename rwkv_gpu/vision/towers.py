@@ -15,6 +15,7 @@ from ..ops.vocabulary import (
     Activation,
     AnyNorm,
     Attention,
+    Blocks,
     Cache,
     HeadNorms,
     LayerNorm,
@@ -81,11 +82,12 @@ class Projector(ABC):
 
     queries: int = 0  # rows for every image; 0: one for each block
     caches: tuple[Cache, ...] = ()  # caches of its attention
+    matrix: Weight  # the last one
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """The width of its rows."""
+        return self.matrix.shape[-2]
 
     @abstractmethod
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
@@ -195,10 +197,6 @@ class PooledProjector(Projector):
     norm: Rms
     matrix: Weight  # [1, D, K]
 
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[1]
-
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = g.pick_blocks(x, self.count, "mean")
         return g.head_linear(g.rms_norm(x, self.norm.weight, self.norm.eps), self.matrix)
@@ -206,37 +204,21 @@ class PooledProjector(Projector):
 
 @dataclass(frozen=True)
 class JoinedProjector(Projector):
-    """Qwen, Kimi and InternVL: the patches of a block are concatenated, with optional norms; an MLP follows."""
+    """The patches of a block are joined, with optional norms; a matrix of some families, and an MLP follow."""
 
     count: int
     mlp: Mlp
     norm: LayerNorm | None = None
-    each: LayerNorm | None = None  # norm of each patch
+    each: AnyNorm | None = None  # norm of each patch
+    blocks: Blocks = "joined"  # Pixtral and Mistral 3: "by_column"
+    merger: Weight | None = None  # of Pixtral and Mistral 3: [D, D · count]
 
     @property
     def width(self) -> int:
         return self.mlp.down.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
-        x = g.pick_blocks(normed(g, x, self.each), self.count, "joined")
-        return mlp(g, self.mlp, normed(g, x, self.norm))
-
-
-@dataclass(frozen=True)
-class MergedProjector(Projector):
-    """Pixtral and Mistral 3: each patch is normed, one matrix merges the patches of a block, and an MLP follows."""
-
-    count: int
-    mlp: Mlp
-    norm: Rms | None
-    merger: Weight | None  # [D, D · count]: the columns of one number are adjacent
-
-    @property
-    def width(self) -> int:
-        return self.mlp.down.shape[0]
-
-    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
-        x = g.pick_blocks(normed(g, x, self.norm), self.count, "by_column")
+        x = normed(g, g.pick_blocks(normed(g, x, self.each), self.count, self.blocks), self.norm)
         return mlp(g, self.mlp, x if self.merger is None else g.linear(x, self.merger))
 
 
@@ -250,10 +232,6 @@ class GatedProjector(Projector):
     matrix: Weight  # [D, D]
     norm: LayerNorm
     feed: FeedForward
-
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = g.linear(g.pick_blocks(x, self.count, "by_column"), self.merger, bias=self.merger_bias)
@@ -277,10 +255,6 @@ class Resampler(Projector):
     queries: int = 0
     caches: tuple[Cache, ...] = ()
 
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[0]
-
     def resample(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         v = normed(g, g.linear(x, self.reduce), self.norms[1])
         q, k = g.embed(self.query, ids, norm=self.norms[0]), g.add(v, g.given(WAVES))
@@ -299,10 +273,6 @@ class LinearProjector(Projector):
     count: int
     matrix: Weight  # [D, K · count]
 
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[0]
-
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         return g.linear(g.pick_blocks(x, self.count, "joined"), self.matrix)
 
@@ -319,10 +289,6 @@ class ScaledProjector(Projector):
     scale: Weight | None
     eps: float
     matrix: Weight  # [D, K]
-
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = g.scale(g.pick_blocks(x, self.count, "mean"), self.matrix.shape[1] ** 0.5)

@@ -1,12 +1,12 @@
 """The lines of batches as requests of the server's own routes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rwkv_gpu.llm.unique import unique
 
-from .batch_jobs import MOST_LINES, Line, Outcome
-from .call import Call, Family, Json, Whole
+from .batch_jobs import MOST_LINES, Batch, Line, Outcome
+from .call import Call, Family, Json, Response, Whole
 from .endpoint import Handler
 from .errors import ApiError, api_error, shown
 from .fields import check_serving
@@ -33,6 +33,16 @@ def lines_of(requests: Sequence[object], field: str) -> dict[str, Line]:
             raise ApiError(400, f"request {number} repeats custom_id {id[:80]!r}; each must differ", param="custom_id")
         lines[id] = Line(id, request[field])
     return lines
+
+
+def named(service: Service, call: Call, prefix: str) -> Batch:
+    """The batch that a request names."""
+    return service.batches.get(call.path_params["id"], call.owner, prefix)
+
+
+async def described(prefix: str, shape: Callable[[Batch], Json], service: Service, call: Call) -> Response:
+    """Describes a batch."""
+    return Whole(shape(named(service, call, prefix)))
 
 
 async def answer_line(service: Service, owner: bytes, family: Family, handler: Handler, line: Line) -> Outcome:

@@ -7,7 +7,7 @@ from rwkv_gpu.llm.unique import unique
 
 from . import body, openai, responses
 from .batch_jobs import WINDOW, Batch, Line, Outcome
-from .batch_lines import answer_line, lines_of
+from .batch_lines import answer_line, described, lines_of, named
 from .call import Call, Json, Response, Whole
 from .endpoint import Endpoint, Handler
 from .errors import ApiError
@@ -38,7 +38,7 @@ def routes(service: Service) -> list[Route]:
         delete("/v1/files/{id}", endpoint(remove)),
         post("/v1/batches", endpoint(create, takes_body=True)),
         get("/v1/batches", endpoint(batches)),
-        get("/v1/batches/{id}", endpoint(batch)),
+        get("/v1/batches/{id}", endpoint(partial(described, PREFIX, shape))),
         post("/v1/batches/{id}/cancel", endpoint(cancel)),
     ]
 
@@ -51,19 +51,19 @@ async def upload(service: Service, call: Call) -> Response:
     if call.body.get("purpose") != "batch":
         raise ApiError(400, "purpose must be 'batch'; files serve nothing else here", param="purpose")
     call.ignored += sorted(name[:80] for name in call.body.keys() - {"file", "purpose"})
-    return Whole(described(service.files.add(File(call.owner, sent.filename[:255], "batch"), sent.content)))
+    return Whole(file_shape(service.files.add(File(call.owner, sent.filename[:255], "batch"), sent.content)))
 
 
 async def files(service: Service, call: Call) -> Response:
     """Lists files."""
     purpose = call.query.get("purpose")
     found = [one for one in service.files.listed(call.owner) if purpose in (None, one.purpose)]
-    return Whole({"object": "list", **page([described(one) for one in found], call)})
+    return Whole({"object": "list", **page([file_shape(one) for one in found], call)})
 
 
 async def file(service: Service, call: Call) -> Response:
     """Describes a file."""
-    return Whole(described(service.files.get(call.path_params["id"], call.owner)))
+    return Whole(file_shape(service.files.get(call.path_params["id"], call.owner)))
 
 
 async def content(service: Service, call: Call) -> Response:
@@ -80,7 +80,7 @@ async def remove(service: Service, call: Call) -> Response:
     return Whole({"id": found.id, "object": "file", "deleted": True})
 
 
-def described(found: File) -> Json:
+def file_shape(found: File) -> Json:
     """A file in OpenAI's format."""
     data: Json = {"id": found.id, "object": "file", "bytes": found.nbytes, "created_at": int(found.created)}
     data |= {"expires_at": int(found.created) + KEPT, "filename": found.filename, "purpose": found.purpose}
@@ -158,18 +158,9 @@ async def batches(service: Service, call: Call) -> Response:
     return Whole({"object": "list", **page(found, call)})
 
 
-def _named(service: Service, call: Call) -> Batch:
-    return service.batches.get(call.path_params["id"], call.owner, PREFIX)
-
-
-async def batch(service: Service, call: Call) -> Response:
-    """Describes a batch."""
-    return Whole(shape(_named(service, call)))
-
-
 async def cancel(service: Service, call: Call) -> Response:
     """Ends a batch. Completed lines keep their results."""
-    found = _named(service, call)
+    found = named(service, call, PREFIX)
     if found.ended_at is not None:
         raise ApiError(409, f"the batch is {status(found)} already")
     service.batches.stop(found)

@@ -7,7 +7,7 @@ from rwkv_gpu.llm.unique import unique
 
 from .anthropic import FAMILY, messages
 from .batch_jobs import WINDOW, Batch, Line, Outcome
-from .batch_lines import answer_line, lines_of
+from .batch_lines import answer_line, described, lines_of, named
 from .batches import page
 from .call import Call, Json, Response, Whole
 from .endpoint import Endpoint
@@ -25,7 +25,7 @@ def routes(service: Service) -> list[Route]:
     return [
         post("/v1/messages/batches", endpoint(create, takes_body=True)),
         get("/v1/messages/batches", endpoint(listed)),
-        get("/v1/messages/batches/{id}", endpoint(batch)),
+        get("/v1/messages/batches/{id}", endpoint(partial(described, PREFIX, shape))),
         get("/v1/messages/batches/{id}/results", endpoint(results)),
         post("/v1/messages/batches/{id}/cancel", endpoint(cancel)),
         delete("/v1/messages/batches/{id}", endpoint(remove)),
@@ -59,18 +59,9 @@ async def listed(service: Service, call: Call) -> Response:
     return Whole(page([shape(one) for one in service.batches.listed(call.owner, PREFIX)], call))
 
 
-def _named(service: Service, call: Call) -> Batch:
-    return service.batches.get(call.path_params["id"], call.owner, PREFIX)
-
-
-async def batch(service: Service, call: Call) -> Response:
-    """Describes a batch."""
-    return Whole(shape(_named(service, call)))
-
-
 async def results(service: Service, call: Call) -> Response:
     """The results of an ended batch, as lines of JSON in the order of their completion."""
-    found = _named(service, call)
+    found = named(service, call, PREFIX)
     if found.ended_at is None:
         raise ApiError(409, "the batch runs; its results can be read once processing_status is 'ended'")
     if found.fault is not None:
@@ -80,14 +71,14 @@ async def results(service: Service, call: Call) -> Response:
 
 async def cancel(service: Service, call: Call) -> Response:
     """Ends a batch. Completed lines keep their results."""
-    found = _named(service, call)
+    found = named(service, call, PREFIX)
     service.batches.stop(found)
     return Whole(shape(found))
 
 
 async def remove(service: Service, call: Call) -> Response:
     """Removes a batch that has ended, and its results."""
-    found = _named(service, call)
+    found = named(service, call, PREFIX)
     if found.ended_at is None:
         raise ApiError(409, "the batch runs; cancel it before you delete it")
     service.batches.delete(found)

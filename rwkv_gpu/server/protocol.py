@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import httptools
@@ -210,6 +210,13 @@ def _end_by_closing(cycle: Any) -> None:
         await send(message)
 
     cycle.send = sending
+
+
+def call_soon(loop: asyncio.AbstractEventLoop | None, function: Callable[[], object]) -> None:
+    """Calls a function in the event loop of a server that serves."""
+    assert loop is not None
+    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        loop.call_soon_threadsafe(function)
 
 
 def http_server(

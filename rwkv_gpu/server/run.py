@@ -1,7 +1,6 @@
 """Runs the server until a signal ends it: listens, loads the first model, drains, closes."""
 
 import asyncio
-import contextlib
 import os
 import socket
 import threading
@@ -12,7 +11,7 @@ from rwkv_gpu.errors import BadInput
 
 from .app import create_app
 from .catalogue import LoadFailed
-from .protocol import http_server
+from .protocol import call_soon, http_server
 from .service import Service
 
 BACKLOG = 2048  # connections waiting to be accepted
@@ -62,16 +61,10 @@ class Runner:
             os._exit(130)
         if self.service.draining:
             threading.Timer(HURRIED, os._exit, (1,)).start()
-            self._call(self._hurry)
+            call_soon(self._loop, self._hurry)
             return
         self.service.draining = True
-        self._call(self._begin_to_end)
-
-    def _call(self, function: Callable[[], None]) -> None:
-        """Calls a function in the event loop."""
-        assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            self._loop.call_soon_threadsafe(function)
+        call_soon(self._loop, self._begin_to_end)
 
     def _begin_to_end(self) -> None:
         self._ending = asyncio.create_task(self._drain())

@@ -1,7 +1,6 @@
 """Runs a server of several replicas until a signal ends it."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -9,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ..config import ServerConfig
-from ..protocol import http_server
+from ..protocol import call_soon, http_server
 from .router import Replica, Router
 from .supervisor import Supervisor, Target
 
@@ -51,14 +50,14 @@ class ReplicaRunner:
         self.supervisor.end()
 
     def _lost(self, replica: Replica) -> None:
-        self._call(lambda: self.router.lost(replica))
+        call_soon(self._loop, lambda: self.router.lost(replica))
 
     def _changed(self) -> None:
         """Called when a replica is ready, or has ended permanently."""
         if all(one.is_ready for one in self.replicas) and not self._is_ready.is_set():
             self._is_ready.set()
             self._on_ready()
-        self._call(self._end_with_the_last)
+        call_soon(self._loop, self._end_with_the_last)
 
     def _end_with_the_last(self) -> None:
         if not self.supervisor.is_running:
@@ -66,9 +65,3 @@ class ReplicaRunner:
         elif self.supervisor.is_ending:
             assert self._loop is not None
             self._loop.call_later(0.05, self._end_with_the_last)
-
-    def _call(self, function: Callable[[], object]) -> None:
-        """Calls a function in the event loop."""
-        assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            self._loop.call_soon_threadsafe(function)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -217,9 +217,23 @@ def with_context(
     **options: Unpack[CacheOptions],
 ) -> CacheOptions:
     """The options with a context, and a pool of tokens that holds one sequence of that length."""
-    options["context"] = options.get("context") or default_context(device, file, model, offload, companions, **options)
-    options["tokens"] = options.get("tokens") or options["context"]
-    return options
+    return completed(model, options, lambda: _pages(device, file, model, offload, companions, **options))
+
+
+def completed(model: Model, options: CacheOptions, pages: Callable[[], int]) -> CacheOptions:
+    """The options with a context and a pool of tokens. By default: the training length, or as many as `pages` hold.
+
+    It is at least DEFAULT_CONTEXT or the training length; if that does not fit, loading fails with a message. None for
+    models without a KV cache, which have no limit.
+    """
+    found: CacheOptions = {**options}
+    if not found.get("context"):
+        trained, tokens = model.context or 0, options.get("tokens")
+        least = min(trained, DEFAULT_CONTEXT if tokens is None else tokens)
+        by_memory = model.caches and tokens is None
+        found["context"] = max(least, _context_of(trained, pages())) if by_memory else least if model.caches else None
+    found["tokens"] = found.get("tokens") or found["context"]
+    return found
 
 
 def default_chunk(device: Device, tuned: Tuned | None) -> int:
@@ -234,26 +248,17 @@ def default_chunk(device: Device, tuned: Tuned | None) -> int:
     return LONG_CHUNK if device.capabilities.fragment and ample else DEFAULT_CHUNK
 
 
-def default_context(
+def _pages(
     device: Device | None,
     file: GGUFFile,
     model: Model,
-    offload: Offload = ON_GPU,
-    companions: Companions = NO_COMPANIONS,
+    offload: Offload,
+    companions: Companions,
     **options: Unpack[CacheOptions],
-) -> int | None:
-    """The default context: the training length, or as many tokens as there is memory for.
-
-    It is at least DEFAULT_CONTEXT or the training length; if that does not fit, loading fails with a message. None for
-    models without a KV cache, which have no limit.
-    """
-    if not model.caches:
-        return None
-    trained, tokens = model.context or 0, options.get("tokens")
-    if tokens is not None:
-        return min(trained, tokens)
-    least = min(trained, DEFAULT_CONTEXT)
-    options["context"] = least
+) -> int:
+    """The pages of the KV cache that there is memory for."""
+    trained = model.context or 0
+    options["context"] = min(trained, DEFAULT_CONTEXT)
     config = CacheConfig.of(model, **options)
     # Layers with a window take the same memory for any context.
     options["context"] = trained
@@ -261,7 +266,7 @@ def default_context(
     page_bytes, _ = longest.each(model.caches, model.states)
     windows = [cache for cache in model.caches if longest.windows([cache])]
     if not page_bytes:
-        return trained
+        return -(-trained // PAGE)
     if device is None:
         available, weights = host_available(), host_weights_bytes(model)
     else:
@@ -278,10 +283,10 @@ def default_context(
     if device is not None:
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
         pages = min(pages, *(limit // config.page_bytes(cache) for cache in model.caches if cache not in windows))
-    return max(least, context_of(trained, pages))
+    return pages
 
 
-def context_of(trained: int, pages: int) -> int:
+def _context_of(trained: int, pages: int) -> int:
     """The context that `pages` pages hold: the training length, or a round number of tokens."""
     return trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP
 

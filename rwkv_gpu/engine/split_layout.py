@@ -22,7 +22,7 @@ from .adapters import Adapters
 from .balance import Load, balanced, filled
 from .bus import memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
-from .fit import NO_COMPANIONS, SHARE, UNKNOWN, Companions, Fit, context_of, factor_bytes, fit_part, host_weights_bytes
+from .fit import NO_COMPANIONS, SHARE, UNKNOWN, Companions, Fit, completed, factor_bytes, fit_part, host_weights_bytes
 from .gpu_runner import GpuRunner
 from .host_runner import HostRunner
 from .offload import ON_GPU, Offload
@@ -265,8 +265,7 @@ def lay_out(
             used = [one for one, count in zip(devices, counts, strict=True) if count]
             starts = [0, *itertools.accumulate(count for count in counts if count)][:-1]
         parts = parts_of(model, starts, companions.adapters)
-        options["context"] = options.get("context") or default_context(file, model, used, parts, options)
-        options["tokens"] = options.get("tokens") or options["context"]
+        options = completed(model, options, partial(_pages, file, model, used, parts, options))
         plain = parts_of(model, starts)  # adapters are left out of plans recorded for measuring
         config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         extras = extras_of(model, used, parts, config, companions)
@@ -324,16 +323,11 @@ def counts_by_device(
     return [found[used.index(number)] if number in used else 0 for number in range(len(devices))]
 
 
-def default_context(
+def _pages(
     file: GGUFFile, model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], options: CacheOptions
-) -> int | None:
-    """The default context: the training length, or as much as every device has memory for."""
-    if not model.caches:
-        return None
-    trained, tokens = model.context or 0, options.get("tokens")
-    if tokens is not None:
-        return min(trained, tokens)
-    least = min(trained, DEFAULT_CONTEXT)
+) -> int:
+    """The pages of the KV cache that every device has memory for."""
+    trained = model.context or 0
     # The KV cache grows with the context by pages; states, and layers with a window, do not grow.
     longest: CacheOptions = {**options}
     longest["context"] = trained
@@ -355,7 +349,7 @@ def default_context(
                 limit = min(one.gpu.capabilities.max_binding, one.gpu.capabilities.max_buffer)
                 sizes = [config.page_bytes(cache) for cache in part.caches if cache in plain]
                 pages = min([pages, *(limit // size for size in sizes)])
-    return max(least, context_of(trained, pages))
+    return pages
 
 
 def extras_of(

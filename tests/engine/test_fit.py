@@ -7,7 +7,7 @@ import pytest
 from rwkv_gpu.engine import fit as module
 from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT, CacheConfig, within_bindings
 from rwkv_gpu.engine.cache.kv import GpuKVCache
-from rwkv_gpu.engine.fit import Companions, default_context, fit, with_context
+from rwkv_gpu.engine.fit import Companions, fit, with_context
 from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.virtual import LIMITS
@@ -34,6 +34,10 @@ def device(request, adapter):
         yield device
 
 
+def context_of(device, file, model, **options):
+    return with_context(device, file, model, **options)["context"]
+
+
 def loaded(device, file, model):
     """Returns the memory that loading would need with the default context."""
     return fit(device, file, model, chunk_size=64, **with_context(device, file, model))
@@ -47,14 +51,14 @@ def free(monkeypatch, nbytes: int | None) -> None:
 def test_the_context_is_the_trained_one_if_it_fits(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, LONG)
-    assert default_context(device, file, model) == model.context > DEFAULT_CONTEXT
+    assert context_of(device, file, model) == model.context > DEFAULT_CONTEXT
 
 
 @pytest.mark.parametrize("nbytes", [4 << 30, 9 << 29])
 def test_a_context_that_does_not_fit_becomes_the_longest_one_that_does(opened, device, monkeypatch, nbytes):
     file, model = opened
     free(monkeypatch, nbytes)
-    context = default_context(device, file, model)
+    context = context_of(device, file, model)
     assert DEFAULT_CONTEXT < context < model.context
     result = loaded(device, file, model)
     assert result.context == context
@@ -66,8 +70,8 @@ def test_a_draft_model_leaves_a_shorter_context_that_fits(opened, device, monkey
     file, model = opened
     free(monkeypatch, 9 << 30)
     companions = Companions(draft=(file, model))
-    context = default_context(device, file, model, companions=companions)
-    assert DEFAULT_CONTEXT <= context < default_context(device, file, model)
+    context = context_of(device, file, model, companions=companions)
+    assert DEFAULT_CONTEXT <= context < context_of(device, file, model)
     options = with_context(device, file, model, companions=companions, drafts=3)
     assert options["context"] == context
     assert fit(device, file, model, companions, chunk_size=64, **options).fits
@@ -76,14 +80,14 @@ def test_a_draft_model_leaves_a_shorter_context_that_fits(opened, device, monkey
 def test_with_little_memory_the_context_has_its_minimum_and_fit_refuses(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, 100 << 20)
-    assert default_context(device, file, model) == DEFAULT_CONTEXT
+    assert context_of(device, file, model) == DEFAULT_CONTEXT
     assert not loaded(device, file, model).fits
 
 
 def test_caches_are_bounded_if_free_memory_is_unknown(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, None)
-    context = default_context(device, file, model)
+    context = context_of(device, file, model)
     assert DEFAULT_CONTEXT <= context <= model.context
     config_bytes = loaded(device, file, model).state
     assert config_bytes <= module.UNKNOWN
@@ -91,12 +95,12 @@ def test_caches_are_bounded_if_free_memory_is_unknown(opened, device, monkeypatc
 
 def test_the_pool_of_tokens_bounds_the_context(opened):
     file, model = opened
-    assert default_context(None, file, model, tokens=777) == 777
+    assert context_of(None, file, model, tokens=777) == 777
 
 
 def test_a_recurrent_model_has_no_limit():
     with open_synthetic("rwkv7-0.1b-q4_k_m") as file:
-        assert default_context(None, file, load_model(file)) is None
+        assert context_of(None, file, load_model(file)) is None
         assert loaded(None, file, load_model(file)).context is None
 
 

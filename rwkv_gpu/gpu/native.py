@@ -317,6 +317,16 @@ class Arrival:
             time.sleep(0.0005)  # lets the other thread run
         return bool(self.status == lib.WGPUMapAsyncStatus_Success)
 
+    def take(self, handle: Any, nbytes: int) -> bytes:
+        """The first bytes of the mapped buffer, which is then unmapped."""
+        if not self.came():
+            raise DeviceLost("the GPU was lost while reading results back; start again")
+        try:
+            # H: void const * f(WGPUBuffer, size_t offset, size_t size)
+            return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
+        finally:
+            lib.wgpuBufferUnmap(handle)
+
     def _told(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
         self.status = status
         self._awaited.discard(self)
@@ -339,13 +349,7 @@ class Mapper:
             lib.wgpuBufferMapAsync(handle, lib.WGPUMapMode_Read, 0, nbytes, self._info)
             # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
             lib.wgpuDevicePoll(self._device, True, NULL)
-        if not self._arrival.came():
-            raise DeviceLost("the GPU was lost while reading results back; start again")
-        try:
-            # H: void const * f(WGPUBuffer, size_t offset, size_t size)
-            return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
-        finally:
-            lib.wgpuBufferUnmap(handle)
+        return self._arrival.take(handle, nbytes)
 
 
 def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
@@ -398,13 +402,7 @@ class Landing:
 
     def take(self) -> bytes:
         """The bytes; call `wait` before."""
-        handle, nbytes = self.buffer._internal, self.expected
-        if not self._arrival.came():
-            raise DeviceLost("the GPU was lost while reading results back; start again")
-        try:
-            return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
-        finally:
-            lib.wgpuBufferUnmap(handle)
+        return self._arrival.take(self.buffer._internal, self.expected)
 
 
 class Upload:

@@ -60,8 +60,9 @@ STAGED = "linear/staging/integer_products", "lib/dot16", "lib/quantise"  # parts
 UNWORDED = {"formats/vec4s": Needs(fewer_buffers=16)}  # with more buffers, planes are bound as words
 
 
-def _sum(config: GemmConfig) -> str:
-    return "lib/sum/subgroup" if config.subgroup_width > 1 else "lib/sum/single_lane"
+def sum_part(subgroup_width: int) -> str:
+    """The part that adds up the lanes of a row."""
+    return "lib/sum/subgroup" if subgroup_width > 1 else "lib/sum/single_lane"
 
 
 def activations(precision: str) -> tuple[str, ...]:
@@ -116,7 +117,7 @@ GEMV = GemmKernel(
     },
     workgroup_bytes=_gemv_bytes,
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
-    links=lambda c: (_sum(c), "lib/sum/across_subgroups", "lib/sum/squares"),
+    links=lambda c: (sum_part(c.subgroup_width), "lib/sum/across_subgroups", "lib/sum/squares"),
     any_lanes=True,
 )
 
@@ -157,7 +158,7 @@ GEMV_INT = GemmKernel(
     fit=fit_rows,
     workgroup_bytes=lambda c: 4 * (c.wg // c.subgroup_width),
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
-    links=lambda c: (_sum(c), "lib/sum/squares"),
+    links=lambda c: (sum_part(c.subgroup_width), "lib/sum/squares"),
     self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # with more it becomes gemv_single_pass
 )
 
@@ -229,7 +230,7 @@ GEMV_SINGLE_PASS = GemmKernel(
     },
     workgroup_bytes=lambda c: 4 * (c.wg // c.subgroup_width * (1 + c.r)),
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
-    links=lambda c: (_sum(c), "lib/sum/squares"),
+    links=lambda c: (sum_part(c.subgroup_width), "lib/sum/squares"),
     self_test=SelfTest(pairs=lambda _: False),
 )
 

@@ -17,7 +17,7 @@ from .expert_config import (
     expert_tile_bytes,
 )
 from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int
-from .gemv import STAGED, STAGING
+from .gemv import STAGED, STAGING, sum_part
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
 from .parts import (
     DECODED_WEIGHTS,
@@ -94,10 +94,6 @@ def _gemv_bytes(config: ExpertConfig) -> int:
     return most
 
 
-def _sum(config: ExpertConfig) -> str:
-    return "lib/sum/subgroup" if config.subgroup_width > 1 else "lib/sum/single_lane"
-
-
 EXPERT_GEMV = ExpertKernel(
     name="moe/expert_gemv",
     op="experts",
@@ -107,7 +103,7 @@ EXPERT_GEMV = ExpertKernel(
     trials=_gemv_trials,
     candidates=_gemv_candidates,
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
-    links=lambda c: ("moe/stage", "lib/sum/across_subgroups", "lib/sum/squares", _sum(c)),
+    links=lambda c: ("moe/stage", "lib/sum/across_subgroups", "lib/sum/squares", sum_part(c.subgroup_width)),
     workgroup_bytes=_gemv_bytes,
     fuses_norm=True,
     part_needs=RANKING,
@@ -162,7 +158,7 @@ EXPERT_GEMV_INT = ExpertKernel(
     trials=_int_trials,
     candidates=_int_candidates,
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
-    links=lambda c: ("lib/sum/squares", _sum(c)),
+    links=lambda c: ("lib/sum/squares", sum_part(c.subgroup_width)),
     fuses_norm=True,
     tried_as=_as_gemv_int,
 )

@@ -15,6 +15,7 @@ computations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ..errors import ShaderError
 from ..gpu import shader
@@ -25,6 +26,8 @@ from .expert_config import ExpertConfig, ExpertKernel
 from .gemm_config import GemmConfig, GemmKernel
 from .kernel import KERNELS, Kernel
 from .parts import PART_NEEDS
+
+K = TypeVar("K", GemmKernel, ExpertKernel)
 
 KERNELS.update(
     (one.name, one)
@@ -51,26 +54,24 @@ def variants(can: Capabilities) -> Iterator[tuple[str, str]]:
             yield from ((kernel.name, part) for part in kernel.variants(can, PART_NEEDS))
 
 
-def gemm_trials(can: Capabilities) -> dict[str, tuple[GemmKernel, GemmConfig]]:
-    """Trial configurations of all matrix product kernels that a device can run."""
+def _trials(kind: type[K], can: Capabilities) -> dict[str, tuple[K, Any]]:
     return {
         name: (kernel, config)
         for kernel in KERNELS.values()
-        if isinstance(kernel, GemmKernel) and kernel.needs.met(can)
+        if isinstance(kernel, kind) and kernel.needs.met(can)
         for name, config in kernel.trials(can).items()
         if config.runs_on(can)
     }
+
+
+def gemm_trials(can: Capabilities) -> dict[str, tuple[GemmKernel, GemmConfig]]:
+    """Trial configurations of all matrix product kernels that a device can run."""
+    return _trials(GemmKernel, can)
 
 
 def expert_trials(can: Capabilities) -> dict[str, tuple[ExpertKernel, ExpertConfig]]:
     """Trial configurations of all expert kernels that a device can run."""
-    return {
-        name: (kernel, config)
-        for kernel in KERNELS.values()
-        if isinstance(kernel, ExpertKernel) and kernel.needs.met(can)
-        for name, config in kernel.trials(can).items()
-        if config.runs_on(can)
-    }
+    return _trials(ExpertKernel, can)
 
 
 def gemm_candidates(

@@ -35,6 +35,13 @@ OF_A_MODEL = ("logit_bias", "stop_ids", "lora")  # settings with token ids or ad
 Truncate = Literal["left"]
 
 
+class Asking(Settings, total=False):
+    """What a question may have: settings of its answer, images and sounds."""
+
+    images: Sequence[Source]
+    audio: Sequence[Source]
+
+
 class Chat:
     """A conversation. `send` answers a question, `stream` yields the answer event by event.
 
@@ -162,102 +169,42 @@ class Chat:
         return self._prompt(self._messages, 0).message_tokens if self._messages else 0
 
     @overload
-    def send(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        n: None = None,
-        **settings: Unpack[Settings],
-    ) -> Completion: ...
+    def send(self, text: str, *, n: None = None, **settings: Unpack[Asking]) -> Completion: ...
     @overload
-    def send(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        n: int,
-        **settings: Unpack[Settings],
-    ) -> list[Completion]: ...
-    def send(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        n: int | None = None,
-        **settings: Unpack[Settings],
-    ) -> Completion | list[Completion]:
+    def send(self, text: str, *, n: int, **settings: Unpack[Asking]) -> list[Completion]: ...
+    def send(self, text: str, *, n: int | None = None, **settings: Unpack[Asking]) -> Completion | list[Completion]:
         """Answers a question. With `n`, returns a list of `n` answers; the chat continues from the first.
 
-        Each of `images` is a path, the bytes of a file, an array or a PIL image. Each of `audio` is a path, the bytes
-        of a file, or an array of mono samples at 16 kHz.
+        `images` and `audio` are lists: each image is a path, the bytes of a file, an array or a PIL image; each sound a
+        path, the bytes of a file, or an array of mono samples at 16 kHz.
         """
         if n is None:
-            return self.stream(text, images=images, audio=audio, **settings).wait()
-        start = self._answers(Generation, self._question(text, images, audio), settings)
+            return self.stream(text, **settings).wait()
+        start = self._answers(Generation, *self._question(text, settings))
         return wait_all(start, range(answers(n)), self._llm.info.sequences)
 
-    def stream(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        on_prompt: OnPrompt | None = None,
-        **settings: Unpack[Settings],
-    ) -> Generation:
+    def stream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Asking]) -> Generation:
         """Answers a question, event by event."""
-        return self._ask(Generation, self._question(text, images, audio), on_prompt, settings)
+        messages, others = self._question(text, settings)
+        return self._ask(Generation, messages, on_prompt, others)
 
     @overload
-    async def asend(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        n: None = None,
-        **settings: Unpack[Settings],
-    ) -> Completion: ...
+    async def asend(self, text: str, *, n: None = None, **settings: Unpack[Asking]) -> Completion: ...
     @overload
+    async def asend(self, text: str, *, n: int, **settings: Unpack[Asking]) -> list[Completion]: ...
     async def asend(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        n: int,
-        **settings: Unpack[Settings],
-    ) -> list[Completion]: ...
-    async def asend(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        n: int | None = None,
-        **settings: Unpack[Settings],
+        self, text: str, *, n: int | None = None, **settings: Unpack[Asking]
     ) -> Completion | list[Completion]:
         """`send` for asyncio."""
         if n is None:
-            return await self.astream(text, images=images, audio=audio, **settings).wait()
-        start = self._answers(AsyncGeneration, self._question(text, images, audio), settings)
+            return await self.astream(text, **settings).wait()
+        start = self._answers(AsyncGeneration, *self._question(text, settings))
         return await await_all(start, range(answers(n)), self._llm.info.sequences)
 
-    def astream(
-        self,
-        text: str,
-        *,
-        images: Sequence[Source] = (),
-        audio: Sequence[Source] = (),
-        on_prompt: OnPrompt | None = None,
-        **settings: Unpack[Settings],
-    ) -> AsyncGeneration:
+    def astream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Asking]) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in chat.astream("hi")`."""
-        return self._ask(AsyncGeneration, self._question(text, images, audio), on_prompt, settings)
+        messages, others = self._question(text, settings)
+        return self._ask(AsyncGeneration, messages, on_prompt, others)
 
     def regenerate(self, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
         """Answers the last question again, replacing its answer."""
@@ -317,14 +264,17 @@ class Chat:
         """
         save_chats(path, [self], half_state=half_state)
 
-    def _question(self, text: str, images: Sequence[Source] = (), audio: Sequence[Source] = ()) -> tuple[Message, ...]:
+    def _question(self, text: str, given: Asking) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """The messages with a question, and the settings among what it was given."""
         self._stop_reading()
+        settings: dict[str, Any] = {**given}
+        images, audio = settings.pop("images", ()), settings.pop("audio", ())
         asked: dict[str, object] = {"role": "user", "content": text}
         if images or audio:
             paths = [Path(one) if isinstance(one, str) else one for one in images]
             asked["images"] = [*paths, *map(recording_of, audio)]
         before = self._with_results([NOT_CALLED] * len(self.calls))
-        return (*before, *_checked([asked], self._format.sight))
+        return (*before, *_checked([asked], self._format.sight)), settings
 
     def _last_question(self) -> int:
         """Index of the last question among the messages."""

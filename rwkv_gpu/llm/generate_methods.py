@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
@@ -11,10 +11,14 @@ from .batches import await_all, grouped, wait_all
 from .chat import Truncate
 from .chat_completion import answers
 from .completion import GREEDY, Completion, Settings, form, sampling, seeded
-from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .generation import AsyncGeneration, Generation, OnPrompt
 from .open_model import Asked, OpenModel, Prompt, TemplateIds, TemplateText, is_several, prompts_of
 
-R = TypeVar("R", bound=Reading)
+
+class Continuing(Settings, total=False):
+    """What a prompt may be given: settings of its answer, and what happens if it is too long."""
+
+    truncate: Truncate | None
 
 
 class GenerateMethods(OpenModel):
@@ -22,23 +26,11 @@ class GenerateMethods(OpenModel):
 
     @overload
     def generate(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        n: None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        self, prompt: Prompt, params: SamplingParams | None = None, *, n: None = None, **settings: Unpack[Continuing]
     ) -> Completion: ...
     @overload
     def generate(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        n: int,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        self, prompt: Prompt, params: SamplingParams | None = None, *, n: int, **settings: Unpack[Continuing]
     ) -> list[Completion]: ...
     @overload
     def generate(
@@ -47,8 +39,7 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         n: None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> list[Completion]: ...
     def generate(
         self,
@@ -56,8 +47,7 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         n: int | None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> Completion | list[Completion] | list[list[Completion]]:
         """Continues a prompt until the model ends it, a stop string is found, or `max_tokens` are generated.
 
@@ -67,10 +57,9 @@ class GenerateMethods(OpenModel):
         `truncate` is "left", loses its beginning.
         """
         if n is None and not is_several(prompt):
-            return self.stream(prompt, params, truncate=truncate, **settings).wait()  # type: ignore[arg-type]
-        asked = self._asked(
-            prompts_of("prompt", prompt), "prompt", 1 if n is None else answers(n), params, settings, truncate
-        )
+            return self.stream(prompt, params, **settings).wait()  # type: ignore[arg-type]
+        count = 1 if n is None else answers(n)
+        asked = self._asked(prompts_of("prompt", prompt), "prompt", count, params, settings)
         done = wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences)
         return _by_prompt(done, n, is_several(prompt))
 
@@ -80,21 +69,15 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         on_prompt: OnPrompt | None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> Generation:
         """`generate` event by event. `on_prompt` gets the number of prompt tokens processed so far, and the total."""
-        return self._start(Generation, prompt, params, settings, truncate, on_prompt)
+        [asked] = self._asked([prompt], "prompt", 1, params, settings)
+        return self._begin_asked(Generation, asked, on_prompt=on_prompt)
 
     @overload
     async def agenerate(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        n: None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        self, prompt: Prompt, params: SamplingParams | None = None, *, n: None = None, **settings: Unpack[Continuing]
     ) -> Completion: ...
     @overload
     async def agenerate(
@@ -103,18 +86,11 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         n: None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> list[Completion]: ...
     @overload
     async def agenerate(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        n: int,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        self, prompt: Prompt, params: SamplingParams | None = None, *, n: int, **settings: Unpack[Continuing]
     ) -> list[Completion]: ...
     async def agenerate(
         self,
@@ -122,15 +98,13 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         n: int | None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> Completion | list[Completion] | list[list[Completion]]:
         """`generate` for asyncio."""
         if n is None and not is_several(prompt):
-            return await self.astream(prompt, params, truncate=truncate, **settings).wait()  # type: ignore[arg-type]
-        asked = self._asked(
-            prompts_of("prompt", prompt), "prompt", 1 if n is None else answers(n), params, settings, truncate
-        )
+            return await self.astream(prompt, params, **settings).wait()  # type: ignore[arg-type]
+        count = 1 if n is None else answers(n)
+        asked = self._asked(prompts_of("prompt", prompt), "prompt", count, params, settings)
         done = await await_all(
             partial(self._begin_asked, AsyncGeneration, most_unread=None), asked, self.info.sequences
         )
@@ -142,11 +116,11 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         on_prompt: OnPrompt | None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in llm.astream("The sea")`."""
-        return self._start(AsyncGeneration, prompt, params, settings, truncate, on_prompt)
+        [asked] = self._asked([prompt], "prompt", 1, params, settings)
+        return self._begin_asked(AsyncGeneration, asked, on_prompt=on_prompt)
 
     def generate_batch(
         self,
@@ -154,15 +128,14 @@ class GenerateMethods(OpenModel):
         params: SamplingParams | None = None,
         *,
         progress: Callable[[int, int], None] | None = None,
-        truncate: Truncate | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[Continuing],
     ) -> list[Completion]:
         """Continues many prompts together. `progress` gets the number done, and the total."""
         if isinstance(prompts, str):
             raise BadInput("prompts is one text; give a list of them, or call generate")
         validate.called("progress", progress)
         every = validate.several("prompts", prompts, "prompts")
-        asked = self._asked(every, "prompt", 1, params, settings, truncate)
+        asked = self._asked(every, "prompt", 1, params, settings)
         return wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences, progress)
 
     def infill_prompt(self, prefix: str, suffix: str, extra: str = "") -> list[int]:
@@ -178,28 +151,17 @@ class GenerateMethods(OpenModel):
         texts = map(self.tokenize, (prefix, suffix, extra))
         return [*bos, before, *next(texts), between, *next(texts), after, *next(texts)]
 
-    def _start(
-        self,
-        reading: type[R],
-        prompt: Prompt,
-        params: SamplingParams | None,
-        settings: Mapping[str, Any],
-        truncate: Truncate | None,
-        on_prompt: OnPrompt | None,
-    ) -> R:
-        [asked] = self._asked([prompt], "prompt", 1, params, settings, truncate)
-        return self._begin_asked(reading, asked, on_prompt=on_prompt)
-
     def _asked(
         self,
         prompts: Sequence[Prompt],
         name: str,
         n: int,
         params: SamplingParams | None,
-        settings: Mapping[str, Any],
-        truncate: Truncate | None,
+        given: Mapping[str, Any],
     ) -> list[Asked]:
         """Checks everything before starting anything: n answers to each prompt."""
+        settings = {**given}
+        truncate = settings.pop("truncate", None)
         params, shape = sampling(params, self.default_settings(GREEDY), settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]

@@ -11,7 +11,7 @@ from rwkv_gpu.llm.unique import unique
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .chunks import chunks_of
 from .endpoint import Endpoint
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .fields import MESSAGES, honoured
 from .openai import begun, model_name, wants_stream
 from .pdf_reader import file_part
@@ -106,7 +106,7 @@ def request_of(fields: Json, ignored: list[str]) -> Json:
         if kind == "enabled" and thinking.get("budget_tokens") is not None:
             asked["reasoning_budget_tokens"] = thinking["budget_tokens"]
     if fields.get("tools"):
-        asked["tools"] = _tools(_listed(fields["tools"], "tools"), ignored)
+        asked["tools"] = _tools(typed(list, fields["tools"], "tools"), ignored)
     choice = fields.get("tool_choice")
     if choice is not None and (asked.get("tools") or choice != {"type": "auto"}):
         asked |= _choice(choice)
@@ -116,9 +116,7 @@ def request_of(fields: Json, ignored: list[str]) -> Json:
 
 def _add_output(asked: Json, config: Any, form: Any) -> None:
     """Adds the effort and the form of the answer."""
-    if not isinstance(config, Mapping | None):
-        raise ApiError(400, f"output_config is {shown(config)}; it must be an object", param="output_config")
-    config = config or {}
+    config = {} if config is None else typed(dict, config, "output_config")
     form = config.get("format", form)
     if form is not None:
         schema = form.get("schema") if isinstance(form, Mapping) and form.get("type") == "json_schema" else None
@@ -128,12 +126,6 @@ def _add_output(asked: Json, config: Any, form: Any) -> None:
         asked["schema"] = schema
     if config.get("effort") is not None:
         with_effort(asked, config["effort"], "output_config.effort")
-
-
-def _listed(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ApiError(400, f"{where} is {shown(value)}; it must be a list", param=where)
-    return value
 
 
 def _tools(given: list[Any], ignored: list[str]) -> list[Json]:
@@ -171,7 +163,7 @@ def _messages(given: Any, system: Any) -> list[Json]:
     found: list[Json] = []
     if system is not None:
         found.append({"role": "system", "content": _text(system, "system")})
-    for at, message in enumerate(_listed(given, "messages")):
+    for at, message in enumerate(typed(list, given, "messages")):
         where = f"messages[{at}]"
         role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
         if role not in ("user", "assistant"):
@@ -179,7 +171,7 @@ def _messages(given: Any, system: Any) -> list[Json]:
         if isinstance(content, str):
             found.append({"role": role, "content": content})
             continue
-        parts = _listed(content, f"{where}.content")
+        parts = typed(list, content, f"{where}.content")
         found += _assistant(parts, where) if role == "assistant" else _user(parts, where)
     return found
 
@@ -251,7 +243,7 @@ def _text(content: Any, where: str) -> str:
     """Returns a text, or the joined texts of parts."""
     if isinstance(content, str):
         return content
-    return "".join(_text_of(part, where) for part in _listed(content, where))
+    return "".join(_text_of(part, where) for part in typed(list, content, where))
 
 
 def _text_of(part: Any, where: str) -> str:

@@ -8,7 +8,7 @@ from rwkv_gpu.llm.conversation_file import opened, written
 
 from .call import Call, Response, Whole
 from .endpoint import Endpoint
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .multipart import Upload
 from .openai import FAMILY, model_name
 from .routes import Route, post
@@ -60,5 +60,4 @@ async def write(service: Service, call: Call) -> Response:
 def _check(where: str, branch: Any) -> None:
     if not isinstance(branch, dict) or not isinstance(branch.get("messages"), list) or not branch["messages"]:
         raise ApiError(400, f"{where} must be an object with messages, a list of at least one", param="branches")
-    if not isinstance(branch.get("settings", {}), dict):
-        raise ApiError(400, f"{where}.settings is {shown(branch['settings'])}; it must be an object", param="branches")
+    typed(dict, branch.get("settings", {}), f"{where}.settings", "branches")

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from rwkv_gpu.errors import (
     BadGrammar,
@@ -21,6 +21,8 @@ from rwkv_gpu.errors import (
 
 # "messages[0].role is 3; ...", "lora of 'poet' is 'x'; ..."
 FIELD = re.compile(r"([a-z_]+)[\w.\[\]]*(?: of (?:'[^']*'|token \d+))? (?:is|has|holds|names|maps|must|nests) ")
+T = TypeVar("T")
+TYPES: Mapping[type, str] = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
 LONGEST = 4000  # characters of a message, which may quote what a client sent
 RETRY_AFTER = 1  # seconds, unless a better value is known
 
@@ -48,6 +50,13 @@ def shown(value: Any) -> str:
     """A value of a body for an error message: as it is if short, else its JSON type."""
     kinds: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
     return kinds.get(type(value)) or json.dumps(value)
+
+
+def typed(kind: type[T], value: Any, name: str, param: str | None = None) -> T:
+    """The value of a field, which must have this type."""
+    if not isinstance(value, kind):
+        raise ApiError(400, f"{name} is {shown(value)}; it must be {TYPES[kind]}", param=param or name)
+    return value
 
 
 class ApiError(Exception):

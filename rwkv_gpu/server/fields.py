@@ -9,7 +9,7 @@ from rwkv_gpu.llm.completion import ALIASES, KNOWN
 from rwkv_gpu.llm.thoughts import LIMITS
 
 from .call import Call, Json
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .slots import wanted_slot
 
 # Our additional settings, and those named as in vLLM and llama.cpp. Processors are Python, not JSON.
@@ -183,12 +183,11 @@ NOTHING: tuple[object, ...] = (None, False, "", [], {}, "none")
 
 def check_serving(body: Json) -> None:
     """Checks the fields that the server itself handles, in any kind of request."""
-    timeout, resumable = body.get("timeout"), body.get("resumable")
+    timeout = body.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
         raise ApiError(400, f"timeout is {timeout!r}; it must be a number of seconds above 0", param="timeout")
-    if resumable is not None and not isinstance(resumable, bool):
-        raise ApiError(400, f"resumable is {resumable!r}; it must be true or false", param="resumable")
-
+    if body.get("resumable") is not None:
+        typed(bool, body["resumable"], "resumable")
     salt = body.get("cache_salt")
     if salt is not None and not (isinstance(salt, str) and 0 < len(salt) <= LONGEST_SALT):
         why = f"cache_salt is {shown(salt)}; it must be a string of 1 to {LONGEST_SALT} characters"

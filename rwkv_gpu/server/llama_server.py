@@ -21,7 +21,7 @@ from .admin import check_admin
 from .body import LIST
 from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured, switch_mirostat
 from .openai import FAMILY, chat_request, event, model_name, wants_stream
 from .routes import Route, get, post
@@ -79,8 +79,7 @@ async def infill(service: Service, call: Call) -> Response:
     name = model_name(fields)
     prefix, suffix, extra = (fields.pop(key, "") for key in ("input_prefix", "input_suffix", "prompt"))
     for key, text in (("input_prefix", prefix), ("input_suffix", suffix), ("prompt", extra)):
-        if not isinstance(text, str):
-            raise ApiError(400, f"{key} is {shown(text)}; it must be a string", param=key)
+        typed(str, text, key)
 
     def prepare(llm: LLM, **asked: Any) -> Prepared:
         if llm.tokenizer.vocabulary.infill is None:
@@ -127,10 +126,8 @@ async def embedding(service: Service, call: Call) -> Response:
 
 async def tokenize(service: Service, call: Call) -> Response:
     """Tokenises a text."""
-    content, special = call.body.get("content", ""), call.body.get("add_special", False)
+    content, special = typed(str, call.body.get("content", ""), "content"), call.body.get("add_special", False)
     parse, pieces = call.body.get("parse_special", True), call.body.get("with_pieces", False)
-    if not isinstance(content, str):
-        raise ApiError(400, f"content is {shown(content)}; it must be a string", param="content")
     _, llm = await service.use(call, model_name({**call.body}))
     ids = await service.work(lambda: llm.tokenizer.encode(content, special=special is True, parse=parse is True))
     if pieces is not True:

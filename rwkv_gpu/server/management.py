@@ -13,7 +13,7 @@ from .admin import check_admin
 from .call import Call, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .endpoint import Endpoint, Handler
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .presets import create_preset
 from .pulls import Pull, Pulls
 from .routes import Route, delete, post
@@ -100,9 +100,7 @@ async def download(service: Service, call: Call) -> Response:
 
 async def pull(service: Service, call: Call) -> Response:
     """Downloads a model, with progress as lines of a stream. The download stops if its client disconnects."""
-    pulls, stream = _pulls(service), call.body.get("stream", True)
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {shown(stream)}; it must be true or false", param="stream")
+    pulls, stream = _pulls(service), typed(bool, call.body.get("stream", True), "stream")
     running = await pulls.start(_name(call, "model", "name"))
     call.release_time_limit()
     if stream:

@@ -25,7 +25,7 @@ from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .chunks import chunks_of
 from .endpoint import Endpoint
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured
 from .openai import begun, model_name
 from .operations import chat_format_of
@@ -171,7 +171,8 @@ async def chat(service: Service, call: Call) -> Response:
     name = _name(service, call, fields)
     if not fields.get("messages"):
         return await _load(service, call, name, {"message": {"role": "assistant", "content": ""}})
-    messages = [_message(one, f"messages[{at}]") for at, one in enumerate(_list(fields["messages"], "messages"))]
+    given = typed(list, fields["messages"], "messages")
+    messages = [_message(one, f"messages[{at}]") for at, one in enumerate(given)]
     asked = _settings(call, fields)
     asked["messages"], asked["continue_final_message"] = begun(messages)
     if fields.get("tools"):
@@ -184,15 +185,11 @@ async def chat(service: Service, call: Call) -> Response:
 async def generate(service: Service, call: Call) -> Response:
     """Answers a prompt; with raw, continues it."""
     fields = honoured(call, OLLAMA_GENERATE)
-    name, prompt = _name(service, call, fields), fields.get("prompt", "")
-    if not isinstance(prompt, str):
-        raise ApiError(400, f"prompt is {shown(prompt)}; it must be a string", param="prompt")
+    name, prompt = _name(service, call, fields), typed(str, fields.get("prompt", ""), "prompt")
     if not prompt:
         return await _load(service, call, name, {"response": ""})
-    asked, raw = _settings(call, fields), fields.get("raw", False)
-    if not isinstance(raw, bool):
-        raise ApiError(400, f"raw is {raw!r}; it must be true or false", param="raw")
-    images = _list(fields.get("images") or [], "images")
+    asked, raw = _settings(call, fields), typed(bool, fields.get("raw", False), "raw")
+    images = typed(list, fields.get("images") or [], "images")
     if raw:
         if images:
             raise ApiError(400, "images need the chat template, which raw leaves out; give one of them", param="images")
@@ -255,27 +252,18 @@ async def _load(service: Service, call: Call, name: str | None, reply: Json) -> 
     return Whole({"model": served.name, "created_at": _now(), **reply, "done": True, "done_reason": reason})
 
 
-def _list(value: Any, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ApiError(400, f"{name} is {shown(value)}; it must be a list", param=name)
-    return value
-
-
 def _message(message: Any, where: str) -> Json:
     """Converts a message to one of a chat completion."""
-    if not isinstance(message, dict):
-        raise ApiError(400, f"{where} is {shown(message)}; it must be an object", param="messages")
+    typed(dict, message, where, "messages")
     found = {"role": message.get("role"), "content": message.get("content", "")}
     if message.get("images"):
-        found["images"] = _list(message["images"], "images")
+        found["images"] = typed(list, message["images"], "images")
     return found | {ours: message[name] for name, ours in OF_MESSAGES.items() if message.get(name)}
 
 
 def _settings(call: Call, fields: Json) -> Json:
     """Translates settings to our names. Records options without effect."""
-    options = fields.get("options") or {}
-    if not isinstance(options, Mapping):
-        raise ApiError(400, f"options is {options!r}; it must be an object", param="options")
+    options = typed(dict, fields.get("options") or {}, "options")
     given = {name: value for name, value in options.items() if value is not None}
     known = {name: value for name, value in given.items() if name in OPTIONS or name in SPANS}
     call.ignored += [f"options.{name}" for name in given if name not in known]
@@ -298,9 +286,7 @@ def _settings(call: Call, fields: Json) -> Json:
 
 def _logprobs(fields: Json) -> Json:
     """The settings for log probabilities of tokens."""
-    wanted, top = fields.get("logprobs", False), fields.get("top_logprobs", 0)
-    if not isinstance(wanted, bool):
-        raise ApiError(400, f"logprobs is {shown(wanted)}; it must be true or false", param="logprobs")
+    wanted, top = typed(bool, fields.get("logprobs", False), "logprobs"), fields.get("top_logprobs", 0)
     if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS:
         why = f"top_logprobs is {shown(top)}; it must be a number from 0 to {MOST_LOGPROBS}"
         raise ApiError(400, why, param="top_logprobs")
@@ -334,9 +320,7 @@ def _text_line(model: str, delta: Json) -> Json:
 async def _answer(
     service: Service, call: Call, fields: Json, name: str | None, prepare: Callable[..., Prepared], line: Line
 ) -> Response:
-    stream = fields.get("stream", True)
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    stream = typed(bool, fields.get("stream", True), "stream")
     served, began = service.catalogue.find(name), time.monotonic()
     running = await service.begin(call, name, prepare)
     loaded = time.monotonic() - began
@@ -427,10 +411,7 @@ async def embeddings(service: Service, call: Call) -> Response:
 
 def _truncate(fields: Mapping[str, Any]) -> bool:
     """True if texts that are too long are truncated; otherwise they are refused."""
-    truncate = fields.get("truncate", True)
-    if not isinstance(truncate, bool):
-        raise ApiError(400, f"truncate is {truncate!r}; it must be true or false", param="truncate")
-    return truncate
+    return typed(bool, fields.get("truncate", True), "truncate")
 
 
 def _now() -> str:

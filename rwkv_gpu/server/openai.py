@@ -17,7 +17,7 @@ from .answers import Answers
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, typed
 from .fields import CHAT, COMPLETION, EMBEDDING, honoured
 from .pulls import Pull
 from .reasoning import with_effort
@@ -168,10 +168,7 @@ def model_name(fields: Json) -> str | None:
 
 def wants_stream(fields: Json) -> bool:
     """Takes the stream switch out of the fields."""
-    stream = fields.pop("stream", False)
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
-    return stream
+    return typed(bool, fields.pop("stream", False), "stream")
 
 
 async def embeddings(service: Service, call: Call) -> Response:

@@ -11,7 +11,7 @@ from rwkv_gpu.llm.store import Store
 
 from .call import Call
 from .catalogue import ServedModel
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .service import Service
 
 
@@ -47,11 +47,9 @@ def modelfile_of(body: dict[str, Any]) -> Modelfile:
     file = Modelfile("") if text is None else parse(text, "modelfile")
     if file.adapters:
         raise ApiError(400, "ADAPTER is not supported here; `rwkv-gpu create` takes it", param="modelfile")
-    given = body.get("parameters") or {}
-    if not isinstance(given, dict):
-        raise ApiError(400, f"parameters is {shown(given)}; it must be an object", param="parameters")
+    given = typed(dict, body.get("parameters") or {}, "parameters")
     settings, context, _ = parameters((name, value) for name, value in given.items() if value is not None)
-    messages = tuple(_message(one) for one in _list(body, "messages"))
+    messages = tuple(_message(one) for one in typed(list, body.get("messages") or [], "messages"))
     licences = body.get("license") or ""
     base = _text(body, "from") or file.base
     if not base:
@@ -69,16 +67,7 @@ def modelfile_of(body: dict[str, Any]) -> Modelfile:
 
 def _text(body: dict[str, Any], field: str) -> str | None:
     found = body.get(field)
-    if found is not None and not isinstance(found, str):
-        raise ApiError(400, f"{field} is {shown(found)}; it must be a string", param=field)
-    return found or None
-
-
-def _list(body: dict[str, Any], field: str) -> list[Any]:
-    found = body.get(field) or []
-    if not isinstance(found, list):
-        raise ApiError(400, f"{field} is {shown(found)}; it must be a list", param=field)
-    return found
+    return None if found is None else typed(str, found, field) or None
 
 
 def _message(message: Any) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from .call import Call, Response, Whole
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, typed
 from .fields import RERANK, honoured
 from .openai import FAMILY, model_name
 from .routes import Route, post
@@ -29,9 +29,8 @@ async def rerank(service: Service, call: Call) -> Response:
     for one in ("query", name):
         if one not in fields:
             raise ApiError(400, f"{one} is missing", param=one)
-    documents, most, shows = _texts(name, fields[name]), _most(fields.get("top_n")), fields.get(shown, False)
-    if not isinstance(shows, bool):
-        raise ApiError(400, f"{shown} is {shows!r}; it must be true or false", param=shown)
+    documents, most = _texts(name, fields[name]), _most(fields.get("top_n"))
+    shows = typed(bool, fields.get(shown, False), shown)
     ids, scores = await service.rank(call, model_name(fields), fields["query"], documents)
     best = sorted(range(len(documents)), key=lambda at: -scores[at])[:most]
     if for_tei:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .call import Json
-from .errors import ApiError, shown
+from .errors import ApiError, shown, typed
 from .pdf_reader import file_part
 from .reasoning import with_effort
 
@@ -34,8 +34,7 @@ def request_of(fields: Json, ignored: list[str]) -> Json:
     if "max_output_tokens" in fields:
         asked["max_tokens"] = fields["max_output_tokens"]
     for name in ("text", "reasoning"):
-        if not isinstance(fields.get(name, {}), Mapping):
-            raise ApiError(400, f"{name} is {fields[name]!r}; it must be an object", param=name)
+        typed(dict, fields.get(name, {}), name)
     form, effort = fields.get("text", {}).get("format"), fields.get("reasoning", {}).get("effort")
     if isinstance(form, Mapping) and form.get("type") == "json_schema":
         asked["response_format"] = {"type": "json_schema", "json_schema": {**form}}
@@ -48,9 +47,7 @@ def request_of(fields: Json, ignored: list[str]) -> Json:
 
 def _tools(fields: Json, ignored: list[str]) -> Json:
     """The callable functions, and whether one must be called. Tools of other types are left out."""
-    given, choice = fields.get("tools", []), fields.get("tool_choice")
-    if not isinstance(given, list):
-        raise ApiError(400, f"tools is {shown(given)}; it must be a list", param="tools")
+    given, choice = typed(list, fields.get("tools", []), "tools"), fields.get("tool_choice")
     tools = []
     for at, tool in enumerate(given):
         kind = tool.get("type") if isinstance(tool, dict) else None

@@ -11,7 +11,7 @@ from .answers import Answer
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .chunks import chunks_of
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, typed
 from .fields import RESPONSES, honoured
 from .openai import error_body, model_name, wants_stream
 from .response_input import items_of, request_of
@@ -88,9 +88,7 @@ async def responses(service: Service, call: Call) -> Response:
     """Answers an input: a text, or items."""
     fields = honoured(call, RESPONSES)
     name, stream = model_name(fields), wants_stream(fields)
-    stores = fields.get("store", True)
-    if not isinstance(stores, bool):
-        raise ApiError(400, f"store is {stores!r}; it must be true or false", param="store")
+    stores = typed(bool, fields.get("store", True), "store")
     _before(service, call, fields)
     asked = request_of(fields, call.ignored)
     served = service.catalogue.find(name)

@@ -6,7 +6,7 @@ from functools import partial
 from .admin import same_origin
 from .call import Call, Response, Whole
 from .endpoint import Endpoint
-from .errors import ApiError, shown
+from .errors import ApiError, typed
 from .openai import FAMILY
 from .routes import Route, get, post
 from .service import Service
@@ -33,7 +33,8 @@ async def tools(service: Service, call: Call) -> Response:
 async def call_tool(service: Service, call: Call) -> Response:
     """Calls a tool by `name` with `arguments`, a JSON object as text. Returns its text for the model."""
     _check_origin(call)
-    name, arguments = _text(call, "name", None), _text(call, "arguments", "{}")
+    name = typed(str, call.body.get("name"), "name")
+    arguments = typed(str, call.body.get("arguments", "{}"), "arguments")
     servers = service.tools
     tool = None if servers is None else await service.work(partial(servers.tool, name))
     if servers is None or tool is None:
@@ -48,13 +49,6 @@ async def call_tool(service: Service, call: Call) -> Response:
     fields = {"id": call.id, "tool": name, "server": tool.server, "failed": found.failed}
     service.log.info("tool called", extra={"fields": fields})
     return Whole({"content": found.text, "is_error": found.failed})
-
-
-def _text(call: Call, field: str, usual: str | None) -> str:
-    found = call.body.get(field, usual)
-    if not isinstance(found, str):
-        raise ApiError(400, f"{field} is {shown(found)}; it must be a string", param=field)
-    return found
 
 
 def _check_origin(call: Call) -> None:

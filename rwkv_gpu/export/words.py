@@ -123,6 +123,7 @@ def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """The texts between the messages of a conversation, in the model's template, and how it edits the messages.
 
     A browser joins them. The result is compared with what the template renders, also of reasoning in earlier answers.
+    `think` has what differs with reasoning on, and off.
     """
     tokenizer = load_tokenizer(metadata)
     try:
@@ -130,28 +131,35 @@ def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
         marks = marks_of(chat.template.source)
         if marks.channels:
             raise UnsupportedModel("its answers are in channels (Harmony), which a page cannot separate")
-        data = _between(chat)
-        talks = [*CONVERSATIONS, *_thoughtful(marks)]
-        if "system" not in data:
-            talks = [[m for m in one if m["role"] != "system"] for one in talks]
-        expected = [_rendered(chat, one) for one in talks]
+        data = _form(chat, marks, None)
+        forms = {str(think).lower(): _form(chat, marks, think) for think in (True, False) if chat.can_think}
     except BadTemplate as error:
         raise UnsupportedModel(str(error)) from None
     except BadInput as error:
         raise UnsupportedModel(f"its chat template refuses an ordinary conversation: {error}") from None
+    thinks = {think: {name: one for name, one in form.items() if one != data[name]} for think, form in forms.items()}
+    stops = sorted(chat.stop_ids | tokenizer.stop_ids)
+    thoughts = [marks.opening, marks.closing]
+    shown = [tokenizer.vocabulary.ids.get(mark.removesuffix("thought"), -1) for mark in thoughts if marks.control]
+    data |= {"think": thinks, "thoughts": thoughts, "wraps": list(marks.wraps or ()), "shown": shown}
+    data |= {"stops": stops, "ends": list(chat.ends), "thoughtEnds": list(chat.thought_ends)}
+    return {**data, "template": chat.template.source}
+
+
+def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
+    """The part of `chat_data` that may depend on reasoning: on, off, or as the template has it."""
+    data = _between(chat, think)
+    talks = [*CONVERSATIONS, *_thoughtful(marks)]
+    if data["system"] is None:
+        talks = [[m for m in one if m["role"] != "system"] for one in talks]
+    expected = [_rendered(chat, one, think) for one in talks]
     for data["edits"] in _edits(marks):
         if all(join(data, one) == prompt for one, prompt in zip(talks, expected, strict=True)):
             break
     else:
         raise UnsupportedModel("its chat template changes messages in a way that a page cannot follow")
-    stops = sorted(chat.stop_ids | tokenizer.stop_ids)
     begun = opened(data["ending"] + data["opening"], marks.opening, marks.closing)
-    thoughts = [marks.opening, marks.closing]
-    shown = [tokenizer.vocabulary.ids.get(mark.removesuffix("thought"), -1) for mark in thoughts if marks.control]
-    data |= {"begun": begun.text, "due": begun.due * bool(begun.text), "thoughts": thoughts}
-    data |= {"wraps": list(marks.wraps or ()), "shown": shown}
-    data |= {"stops": stops, "ends": list(chat.ends), "thoughtEnds": list(chat.thought_ends)}
-    return {**data, "template": chat.template.source}
+    return {**data, "begun": begun.text, "due": begun.due * bool(begun.text)}
 
 
 Messages = Sequence[Mapping[str, str]]
@@ -194,27 +202,23 @@ def _thoughtful(marks: Marks) -> list[list[dict[str, str]]]:
     return [_talk("one", answer, "two", "three", "four") for answer in answers]
 
 
-def _rendered(chat: ChatFormat, messages: Messages) -> str:
-    return chat.prompt(messages).transcript.text.decode()
+def _rendered(chat: ChatFormat, messages: Messages, think: bool | None, *, opens: bool = True) -> str:
+    return chat.prompt(messages, think=think, opens=opens).transcript.text.decode()
 
 
-def _between(chat: ChatFormat) -> dict[str, Any]:
+def _between(chat: ChatFormat, think: bool | None) -> dict[str, Any]:
     """The texts around the messages of a conversation with an answer, and of one with a system text."""
-    start, rest = _cut(_rendered(chat, _talk(_U, _A, _V)), _U)
+    talk = _talk(_U, _A, _V)
+    start, rest = _cut(_rendered(chat, talk, think), _U)
     answer, rest = _cut(rest, _A)
     question, rest = _cut(rest, _V)
     # The prompt of a conversation is tokenised in two parts: its messages, and the opening of the answer.
-    thinks: Any = {} if chat.template.built_in else {"enable_thinking": True}
-    _, before = chat.template.prompt(_talk(_U, _A, _V), **thinks)
-    _, ending = _cut(before, _V)
-    opening = rest.removeprefix(ending)
-    ending = ending if rest.startswith(ending) else ""
+    _, ending = _cut(_rendered(chat, talk, think, opens=False), _V)
     data: dict[str, Any] = {"start": start, "answer": answer, "question": question, "ending": ending}
-    data["opening"] = opening
+    data |= {"opening": rest.removeprefix(ending), "system": None, "first": None}
     with suppress(BadInput, BadTemplate):
-        system = _rendered(chat, _talk(_U, system=_S))
-        data["system"], rest = _cut(system, _S)
-        data["first"], _ = _cut(rest, _U)
+        system, rest = _cut(_rendered(chat, _talk(_U, system=_S), think), _S)
+        data |= {"system": system, "first": _cut(rest, _U)[0]}
     return data
 
 

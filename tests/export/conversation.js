@@ -14,9 +14,9 @@ export async function prompts() {
   const wrong = [];
   for (const [data, chat, rows] of given) {
     const tokenizer = new Tokenizer(data);
-    for (const [messages, ...expected] of rows) {
-      const { text, ids, cuts } = new Transcript().prompt(tokenizer, promptOf(chat, messages));
-      if (JSON.stringify([text, ids, cuts]) !== JSON.stringify(expected)) wrong.push([messages, expected, [text, ids, cuts]]);
+    for (const [messages, think, ...expected] of rows) {
+      const { text, ids, cuts } = new Transcript().prompt(tokenizer, promptOf({ ...chat, ...chat.think[think] }, messages));
+      if (JSON.stringify([text, ids, cuts]) !== JSON.stringify(expected)) wrong.push([messages, think, expected, [text, ids, cuts]]);
     }
   }
   return wrong;

@@ -1,7 +1,7 @@
 // What test_library.py runs in a browser: downloads, and a small model.
 import { Shards } from "./shards.js";
 import { checkManifest } from "./manifest.js";
-import { load } from "./rwkv-gpu.js";
+import { load, Model } from "./rwkv-gpu.js";
 import { readFile, writeFile } from "./conversation.js";
 
 const sentence = async (work) => {
@@ -139,6 +139,8 @@ export async function manifests() {
     "special": (m) => { m.tokenizer.special = [5]; },
     "chat": (m) => { m.chat = {}; },
     "edits": (m) => { m.chat.edits.user = "("; },
+    "think": (m) => { m.chat.think = null; },
+    "think on": (m) => { m.chat.think = { true: { opening: 5 } }; },
     "ends": (m) => { m.chat.ends = null; },
     "null": (m) => { m.buffers = null; },
   };
@@ -147,6 +149,7 @@ export async function manifests() {
     change(manifest);
     found[name] = await sentence(() => checkManifest(manifest));
   }
+  found["no template"] = await sentence(() => new Model({ ...JSON.parse(text), chat: null }).chat());
   return found;
 }
 
@@ -156,6 +159,21 @@ const all = async (pieces) => {
   return text;
 };
 
+const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
+const base64 = (data) => btoa(Array.from(data, (byte) => String.fromCharCode(byte)).join(""));
+
+// A conversation that the command began, with its settings: one more answer, and one with reasoning.
+export async function continued() {
+  const model = await load(".", { store: false });
+  const talk = await model.openChat(await bytes("talk.rwkvchat"));
+  const thought = talk.think;
+  await all(talk.send("So?"));
+  const saved = base64(await talk.save());
+  talk.think = true;
+  await all(talk.send("And then?"));
+  return { thought, saved, last: base64(await talk.save()) };
+}
+
 // A small model: text, conversations, states, and a lost GPU.
 export async function model() {
   const found = {};
@@ -164,7 +182,6 @@ export async function model() {
   GPUAdapter.prototype.requestDevice = async function (...options) { return (device = await request.apply(this, options)); };
   const model = await load(".", { store: false });
   const greedy = { temperature: 0, maxTokens: 12 };
-  const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
 
   found.text = await all(model.generate("Hello there", greedy));
   found.limited = await sentence(() => all(model.generate("Hi", { temperature: -1 })));
@@ -189,8 +206,8 @@ export async function model() {
   await all(talk.send("So?", greedy));
   found.continued = [...talk.messages.map(({ content }) => content)];
   found.tokens = talk.branches[0].transcript.ids;
-  found.savedHalf = btoa(Array.from(await talk.save({ half: true }), (byte) => String.fromCharCode(byte)).join(""));
-  found.saved = btoa(Array.from(await talk.save(), (byte) => String.fromCharCode(byte)).join(""));
+  found.savedHalf = base64(await talk.save({ half: true }));
+  found.saved = base64(await talk.save());
 
   // Stop, regenerate, edit.
   const chat = model.chat({ settings: greedy });

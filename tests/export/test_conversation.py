@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import json
 import shutil
 import zlib
@@ -55,9 +56,10 @@ def test_prompts_and_their_ids_equal_those_of_python(folder):
         size = len(metadata["tokenizer.ggml.tokens"])
         chat = ChatFormat(load_tokenizer(metadata), ChatTemplate.from_metadata(metadata), size)
         rows = []
-        for messages in (*CONVERSATIONS, THOUGHTFUL):
-            asked = chat.prompt(messages).transcript
-            rows.append([messages, asked.text.decode("latin-1"), asked.ids, [[c.nbytes, c.ids] for c in asked.cuts]])
+        for messages, think in itertools.product((*CONVERSATIONS, THOUGHTFUL), (None, True, False)):
+            asked = chat.prompt(messages, think=think).transcript
+            cuts = [[cut.nbytes, cut.ids] for cut in asked.cuts]
+            rows.append([messages, think, asked.text.decode("latin-1"), asked.ids, cuts])
         cases.append([tokenizer_data(metadata), chat_data(metadata, size), rows])
     (folder / "given.json").write_text(json.dumps(cases))
     found = run_without_gpu(folder, 'export { prompts as default } from "./cases.js";')

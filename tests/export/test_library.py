@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.export.files import export_plan, script
 from rwkv_gpu.export.page import WORKER
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.llm.session import read
 from tests.export.browser import (
     NODE,
     decode_only,
@@ -20,6 +23,7 @@ from tests.export.browser import (
     run_in_node,
     run_without_gpu,
 )
+from tests.gguf.writer import text_key, with_keys, written
 from tests.golden_files import golden
 
 MODEL = golden("quiet-rwkv7.gguf")
@@ -114,3 +118,36 @@ def test_a_model_in_the_browser(tmp_path):
     assert found["linked"] == 3
     assert found["together"]
     assert found["again"]
+
+
+def tell(model: Path, session: Path, device: str, question: str, *more: str) -> None:
+    """Continues a conversation by the command, with an answer of 100 tokens."""
+    options = ["--session", session, "--device", device, "--temperature", 0, "--max-tokens", 100, *more]
+    done = CliRunner().invoke(cli, ["chat", str(model), *map(str, options)], input=f"{question}\n")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.long
+@needs_chromium
+def test_the_next_tokens_of_a_conversation_are_the_same_in_numpy_on_a_gpu_and_in_a_page(tmp_path, adapter):
+    data = with_keys(golden("tiny-deep-rwkv7.gguf").read_bytes(), [text_key("tokenizer.chat_template", "rwkv-g1")])
+    model = written(tmp_path, data)
+    with rwkv_gpu.load(model, device="cpu") as llm, GGUFFile.open(model) as file:
+        manifest = export_plan(file, tmp_path, llm.model_file.digest())
+        (tmp_path / "model.json").write_text(json.dumps(decode_only(manifest)))
+        tell(model, tmp_path / "talk.rwkvchat", "cpu", "Hi", "--no-think")
+        found = run(tmp_path, "continued")
+        assert found["thought"] is False, "the page continues without reasoning"
+        for name in ("saved", "last"):
+            (tmp_path / name).write_bytes(base64.b64decode(found[name]))
+        for name, device in (("numpy", "cpu"), ("gpu", str(adapter.index))):
+            shutil.copy(tmp_path / "talk.rwkvchat", tmp_path / name)
+            tell(model, tmp_path / name, device, "So?")
+        chats = [read(tmp_path / name, llm.model_file, llm.vocab_size).chats[0] for name in ("numpy", "gpu", "saved")]
+        assert len(chats[0].transcript.ids) > 200
+        assert chats[0] == chats[1] == chats[2]
+        for name in ("numpy", "saved"):  # Python goes on from its own file, and from the page's
+            tell(model, tmp_path / name, "cpu", "And then?", "--think")
+        chats = [read(tmp_path / name, llm.model_file, llm.vocab_size).chats[0] for name in ("numpy", "saved", "last")]
+        assert len(chats[0].transcript.ids) > 300 and chats[0].messages[-1].reasoning
+        assert chats[0] == chats[1] == chats[2]

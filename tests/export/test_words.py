@@ -69,7 +69,7 @@ def test_prompts_of_exported_templates_equal_those_of_the_template():
             chat = chat_data(file.metadata, len(file.metadata["tokenizer.ggml.tokens"]))
             template = ChatTemplate.from_metadata(file.metadata)
         for messages in CONVERSATIONS:
-            if messages[0]["role"] == "system" and "system" not in chat:
+            if messages[0]["role"] == "system" and chat["system"] is None:
                 continue
             assert join(chat, messages) == template.render(
                 messages, **({} if template.built_in else {"enable_thinking": True})
@@ -87,11 +87,16 @@ REFUSED = {  # templates that come with llama.cpp, and the reason
 }
 
 
+def chosen_by(chat, think):
+    """Returns the chat format with reasoning on or off."""
+    return {**chat, **chat["think"].get(str(think).lower(), {})}
+
+
 def test_templates_of_models_are_exported_or_refused_with_a_reason():
-    """Each prompt with reasoning in earlier answers is what Python makes, or the export says why not."""
+    """Each prompt, with reasoning on, off and in earlier answers, is what Python makes, or the export says why not."""
     with GGUFFile.open(builtin_model()) as file:
         metadata, size = file.metadata, len(file.metadata["tokenizer.ggml.tokens"])
-    refused = {}
+    refused, switched = {}, []
     for name, source in template_matrix.load()[0].items():
         given = {**metadata, "tokenizer.chat_template": source}
         try:
@@ -103,7 +108,11 @@ def test_templates_of_models_are_exported_or_refused_with_a_reason():
         opening, closing = chat["thoughts"]
         texts = "a", f"{opening}\nb\n{closing}\n\nc", "d", " e\n", "f"
         messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
-        assert join(chat, messages) == form.prompt(messages).transcript.text.decode(), name
+        for think in (None, True, False):
+            expected = form.prompt(messages, think=think).transcript.text.decode()
+            assert join(chosen_by(chat, think), messages) == expected, (name, think)
+        switched += [name] if chat["think"] else []
+    assert {"Qwen-Qwen3-0.6B", "ByteDance-Seed-OSS", "ibm-granite-granite-3.3-2B-Instruct"} <= {*switched}
     assert refused.keys() == REFUSED.keys()
     assert all(REFUSED[name] in text for name, text in refused.items())
 

@@ -32,7 +32,7 @@ export function settingsOf(given, strict = true) {
 
 /** The prompt of messages in two parts: the messages, and what opens the answer. */
 export function promptOf(chat, messages) {
-  need(messages[0]?.role !== "system" || chat.system !== undefined, "This model takes no system prompt.");
+  need(messages[0]?.role !== "system" || chat.system !== null, "This model takes no system prompt.");
   const after = { system: chat.first, user: chat.answer, assistant: chat.question }; // the text after a message of a role
   let prompt = messages[0]?.role === "system" ? chat.system : chat.start;
   messages.forEach(({ role, content, raw }, at) => {
@@ -100,7 +100,8 @@ export class Chat {
   branches;
   current;
 
-  constructor(model, { system = null, settings = {}, conversation = null } = {}) {
+  constructor(model, { system = null, settings = {}, think = null, conversation = null } = {}) {
+    need(model.manifest.chat, "This model was exported without a chat template; it continues texts only.");
     need(model.manifest.chat, "The model's chat template could not be exported; use generate.");
     this.#model = model;
     const messages = system ? [{ role: "system", content: system }] : [];
@@ -113,6 +114,7 @@ export class Chat {
       branch.transcript = new Transcript(branch.transcript);
       branch.template ||= model.manifest.chat.template;
     }
+    if (!conversation) this.think = think;
   }
 
   get #branch() {
@@ -132,6 +134,16 @@ export class Chat {
   /** Replaces the settings of the current branch; those left out get their defaults. */
   set(settings) {
     this.#branch.settings = { ...DEFAULTS, ...settingsOf(settings) };
+  }
+
+  /** Whether the model reasons before it answers, if its template can switch that; null is the template's default. */
+  get think() {
+    return this.#branch.think;
+  }
+
+  set think(think) {
+    need([true, false, null].includes(think), "think must be true, false or null.");
+    this.#branch.think = think;
   }
 
   /** Goes to another branch. */
@@ -160,7 +172,8 @@ export class Chat {
   }
 
   async *#answer(messages, { signal, onReasoning = () => {}, ...given }, fork = false) {
-    const { manifest: { chat }, tokenizer } = this.#model;
+    const { manifest, tokenizer } = this.#model;
+    const chat = { ...manifest.chat, ...manifest.chat.think[this.think] };
     const settings = { ...this.settings, ...settingsOf(given) };
     const stop = [settings.stop ?? []].flat();
     const begin = messages[0].role === "system" ? 1 : 0;

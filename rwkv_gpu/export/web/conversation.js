@@ -116,8 +116,9 @@ function branchOf(chat, wrong) {
   const system = messages[0]?.role === "system" ? 1 : 0;
   const turns = messages.slice(system).every(({ role }, at) => role === (at % 2 ? "assistant" : "user"));
   need(turns, "Questions and answers do not take turns in the conversation, as this page needs it; open it in rwkv-gpu.");
-  const { settings, template, think, truncate, first } = chat;
-  return { messages, settings, template: String(template ?? ""), think: think ?? null, truncate: truncate ?? null, first: whole(first, 0, messages.length) ? first : 0 };
+  const { settings, template, think = null, truncate, first } = chat;
+  need([true, false, null].includes(think), wrong);
+  return { messages, settings, template: String(template ?? ""), think, truncate: truncate ?? null, first: whole(first, 0, messages.length) ? first : 0 };
 }
 
 function transcriptOf({ text, ids, cuts }, vocabulary, wrong) {

@@ -79,6 +79,8 @@ function show(value) {
   shown = value;
   render(value);
   for (const name of NUMBERS) settings.elements[name].value = value.settings[name] ?? "";
+  settings.elements.think.value = String(value.think);
+  byId("think").hidden = !value.thinks;
 }
 
 function edit(article, number, content) {
@@ -88,8 +90,10 @@ function edit(article, number, content) {
   field.focus();
 }
 
-const chosen = () =>
-  Object.fromEntries(NUMBERS.map((name) => [name, settings.elements[name].value]).filter(([, value]) => value !== "").map(([name, value]) => [name, Number(value)]));
+function chosen() {
+  const given = NUMBERS.map((name) => [name, settings.elements[name].value]).filter(([, value]) => value !== "");
+  return { settings: Object.fromEntries(given.map(([name, value]) => [name, Number(value)])), think: JSON.parse(settings.elements.think.value) };
+}
 
 function working(yes) {
   busy = yes;
@@ -122,7 +126,7 @@ function answer(command, given = {}) {
   if (command === "send") log.append(element("article", given.text, "user"));
   log.append(article);
   say("The model answers.");
-  return run(command, { ...given, settings: chosen() }, (piece, reasons) => {
+  return run(command, { ...given, ...chosen() }, (piece, reasons) => {
     (reasons ? reasoning : part).textContent += piece;
     reasoning.hidden = !reasoning.textContent;
     log.scrollTop = log.scrollHeight;
@@ -143,7 +147,7 @@ text.addEventListener("keydown", (event) => {
   event.preventDefault();
   if (!busy) byId("composer").requestSubmit();
 });
-byId("new").addEventListener("click", () => run("begin", { system: settings.elements.system.value, settings: chosen() }));
+byId("new").addEventListener("click", () => run("begin", { system: settings.elements.system.value, ...chosen() }));
 byId("open").addEventListener("click", () => byId("file").click());
 byId("file").addEventListener("change", async ({ target }) => {
   const bytes = await target.files[0].arrayBuffer();

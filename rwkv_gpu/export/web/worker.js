@@ -7,7 +7,7 @@ let chat = null;
 let base = "";
 let stop = new AbortController();
 
-const view = () => ({ messages: chat.messages, settings: chat.settings, branch: chat.current, branches: chat.branches.length, warning: model.warning });
+const view = () => ({ messages: chat.messages, settings: chat.settings, think: chat.think, thinks: Object.keys(model.manifest.chat.think).length > 0, branch: chat.current, branches: chat.branches.length, warning: model.warning });
 
 async function stored(work) {
   try {
@@ -25,8 +25,9 @@ async function answer(pieces, say) {
 }
 
 // The page's settings are those of the branch.
-function asked(settings, say) {
+function asked({ settings, think }, say) {
   chat.set({ stop: chat.settings.stop, ...settings });
+  chat.think = think;
   return { signal: stop.signal, onReasoning: (piece) => say(piece, true) };
 }
 
@@ -41,14 +42,14 @@ const COMMANDS = {
     if (kept) chat = await model.openChat(kept).catch(() => null);
     chat ??= model.chat();
     if (link) chat = await model.fromLink(link);
-    return { ...view(), name: model.manifest.model.name, system: model.manifest.chat.system !== undefined };
+    return { ...view(), name: model.manifest.model.name };
   },
-  send: ({ text, settings }, say) => answer(chat.send(text, asked(settings, say)), say),
-  regenerate: ({ settings }, say) => answer(chat.regenerate(asked(settings, say)), say),
-  edit: ({ number, text, settings }, say) => answer(chat.edit(number, text, asked(settings, say)), say),
+  send: (given, say) => answer(chat.send(given.text, asked(given, say)), say),
+  regenerate: (given, say) => answer(chat.regenerate(asked(given, say)), say),
+  edit: (given, say) => answer(chat.edit(given.number, given.text, asked(given, say)), say),
   select: ({ number }) => (chat.select(number), view()),
-  begin({ system, settings }) {
-    chat = model.chat({ system, settings });
+  begin(given) {
+    chat = model.chat(given);
     return view();
   },
   async read({ bytes }) {

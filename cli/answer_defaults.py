@@ -77,12 +77,15 @@ def preset_of(given: Mapping[str, Any]) -> Preset:
     """Converts options to a preset."""
     rest = {**given}
     limit = rest.pop("reasoning_budget", None)
+    variables = {**(rest.pop("chat_template_kwargs", None) or {})}
+    thinks = variables.pop("enable_thinking", None)  # as in vLLM and llama.cpp
+    reasons = REASONING[rest.pop("reasoning", "auto")]
     thoughts = Thoughts(
-        REASONING[rest.pop("reasoning", "auto")],
+        thinks if reasons is None else reasons,
         None if limit == -1 else limit,
         rest.pop("reasoning_budget_message", None),
-        rest.pop("chat_template_kwargs", None) or {},
+        variables,
     )
-    if {"enable_thinking", "messages", "tools"} & thoughts.variables.keys():
-        raise BadInput("--chat-template-kwargs has enable_thinking, messages or tools; for the first, use --reasoning")
+    if not (thinks is None or isinstance(thinks, bool)) or {"messages", "tools"} & variables.keys():
+        raise BadInput("--chat-template-kwargs has messages, tools, or an enable_thinking other than true and false")
     return Preset("", rest.pop("system", None), settings=rest, thoughts=thoughts)

@@ -60,6 +60,18 @@ OTHERS = {
     "evaluate": "perplexity",
     "delete": "rm",
     "ls": "list",
+    "manage": "list",
+    "launch": "serve",
+    "benchmark": "bench",
+    "collect-env": "doctor",
+    "cache_prompt": "chat",
+    **dict.fromkeys(("awq", "dwq", "gptq", "dynamic_quant", "quantise"), "quantize"),
+}
+NONE = {
+    "cp": "`rwkv-gpu create NEW` names a model by a Modelfile with `FROM OLD`",
+    **dict.fromkeys(("push", "upload"), "`hf upload`, of Hugging Face, publishes a model"),
+    **dict.fromkeys(("signin", "signout", "login", "logout"), "downloads of private models need HF_TOKEN only"),
+    **dict.fromkeys(("lora", "fuse", "train"), "it does not train; `rwkv-gpu convert` reads LoRA adapters for --lora"),
 }
 
 
@@ -124,6 +136,8 @@ def instead_of(name: str) -> str:
 
     from .model_name import could_be_model
 
+    if name in NONE:
+        return f"; {NONE[name]}"
     if near := OTHERS.get(name) or "".join(difflib.get_close_matches(name, COMMANDS, 1)):
         return f" (did you mean '{near}'?)"
     if could_be_model(name):

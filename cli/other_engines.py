@@ -102,7 +102,7 @@ def note(text: str) -> None:
 
 def plain(text: str) -> str:
     """Converts a table cell to a sentence without a full stop."""
-    return text.replace("`", "").rstrip(".")
+    return re.sub(r"\[[^]]*\]\(([^)]*)\)", r"docs/\1", text).replace("`", "").rstrip(".")
 
 
 def _other(name: str) -> Other | None:

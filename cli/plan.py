@@ -57,8 +57,8 @@ def command(
     unknown = sorted(set(without) - set(NAMES))
     if unknown:
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
-    can, tuning = _target(device, limits)
     with opened(ModelName.file(model), synthetic) as file:
+        can, tuning = _target(device, limits)
         recorded = file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(lora, file)
         if shader is not None:
             echo_text(shader_of(*recorded, number=shader), nl=False)

@@ -39,7 +39,9 @@ class Signals:
         os._exit(128 + number)
 
     def restore_terminal(self) -> None:
-        """Restores echo, line editing and the cursor."""
+        """Restores echo, line editing and the cursor; in the background, where a change would stop it, does nothing."""
+        if not _foreground():
+            return
         for fd in (sys.__stdout__, sys.__stderr__):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 if fd is not None and os.isatty(fd.fileno()) and os.environ.get("TERM") != "dumb":
@@ -55,6 +57,14 @@ class Signals:
         while True:
             number = signal.sigwait(TAKEN)
             self.on_signal(number)
+
+
+def _foreground() -> bool:
+    """True unless the terminal on standard input belongs to other processes, as after `&` or under `timeout`."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except (AttributeError, OSError):  # Windows, or no terminal
+        return True
 
 
 def _terminal_state() -> list[Any] | None:

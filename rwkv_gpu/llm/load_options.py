@@ -33,6 +33,8 @@ from ..stores import Store
 from ..vision.eyes import check_senses, find_senses
 from ..vision.senses import Senses, read_senses
 from . import validate
+from .completion import ALIASES as SETTING_ALIASES
+from .completion import KNOWN
 from .hub import Hub
 from .hub_names import is_hub_name, is_path, is_preset
 from .model_file import ModelFile
@@ -80,6 +82,19 @@ WITHOUT_EFFECT = (
     "verbose", "n_threads", "n_threads_batch", "n_ubatch", "use_mmap", "use_mlock", "flash_attn", "offload_kqv",
     "logits_all", "enforce_eager", "trust_remote_code", "enable_prefix_caching",
 )  # fmt: skip
+# other names of vLLM and llama-cpp-python, with what to use here
+INSTEAD = {
+    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), 'give device="0,1" and split="auto"'),
+    **dict.fromkeys(("kv_cache_dtype", "type_k", "type_v"), 'give kv="f16", "q8", "q4" or "f32"'),
+    **dict.fromkeys(("dtype", "quantization"), "weights keep the format of the file"),
+    "tokenizer": "the tokenizer is in the file",
+    "gpu_memory_utilization": 'give gpu_memory, a size such as "8G"',
+    "main_gpu": "give device",
+    "embedding": "leave it out; every model embeds",
+    "chat_format": "the chat template is in the file",
+    "system": "chat takes it",
+    **dict.fromkeys((*KNOWN, *SETTING_ALIASES), "generate and chat take it"),
+}
 BUILTIN = "builtin"  # the name of the model that ships with the package
 Name = str | os.PathLike[str]  # a path, or a name on the hub
 
@@ -252,7 +267,7 @@ def own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
             continue
         if ours not in defaults:
             known = (*defaults, *ALIASES)
-            raise BadInput(validate.unknown_name(name, "option of load", known, "help(rwkv_gpu.load)"))
+            raise BadInput(validate.unknown_name(name, "option of load", known, "help(rwkv_gpu.load)", INSTEAD))
         if own[ours] is not defaults[ours]:
             raise BadInput(f"{ours} is given twice, also as {name}; give it once")
         own[ours] = None if name == "n_ctx" and value == 0 else value

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..engine.sampling_params import Span
@@ -91,8 +92,10 @@ def shown(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"
 
 
-def unknown_name(name: str, what: str, known: Iterable[str], documented: str) -> str:
-    """The error about an unknown name, with the most similar one, or where the names are documented."""
-    near = difflib.get_close_matches(name.lower(), list(known), 1)
-    remedy = f"did you mean {near[0]}?" if near else f"{documented} lists the names"
+def unknown_name(
+    name: str, what: str, known: Iterable[str], documented: str, instead: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The error about an unknown name: what to use, the most similar name, or where the names are documented."""
+    near = difflib.get_close_matches(name.lower(), list(known), 1, 0.7)
+    remedy = instead.get(name) or (f"did you mean {near[0]}?" if near else f"{documented} lists the names")
     return f"{name} is no {what}; {remedy}"

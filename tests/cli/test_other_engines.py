@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from rwkv_gpu.cli.answer_defaults import preset_of
 from rwkv_gpu.cli.commands import COMMANDS, cli
 from rwkv_gpu.cli.other_engines import NOT_NEEDED, others, translated
 from tests.golden_files import OWN
@@ -34,7 +35,7 @@ def test_the_table_of_the_page_equals_that_of_the_parser():
 
 def test_every_option_of_the_table_works_or_is_explained():
     """The option is tried in each command that loads a model, with every kind of following argument."""
-    for title in ("chat", "run", "generate", "serve", "batch", "embed"):
+    for title in ("chat", "run", "generate", "serve", "batch", "embed", "convert", "create"):
         one = command(title)
         own = {name for option in one.params for name in option.opts + option.secondary_opts}
         for other in others():
@@ -79,6 +80,10 @@ def test_options_with_the_same_meaning_work():
     assert json.loads(done.stdout)["new_tokens"] == 3
     assert translated(command("chat"), ["-hf", "a/b:Q4_K_M", "hi"]) == ["--model=hf.co/a/b:Q4_K_M", "hi"]
     assert translated(command("serve"), ["-m", "a.gguf", "-hf", "a/b"]) == ["a.gguf", "hf.co/a/b"]
+    thinks = translated(command("serve"), ["--default-chat-template-kwargs", '{"enable_thinking": false}'])
+    assert thinks == ['--chat-template-kwargs={"enable_thinking": false}']
+    assert preset_of({"chat_template_kwargs": {"enable_thinking": False}}).thoughts.think is False
+    assert translated(command("convert"), ["a", "b.gguf", "--outtype", "q8_0"]) == ["a", "b.gguf", "--type=q8_0"]
     assert translated(command("chat"), ["--think=false", "--think=True"]) == ["--no-think", "--think"]
 
 

@@ -15,6 +15,7 @@ import rwkv_gpu
 from rwkv_gpu.cli import repl
 from rwkv_gpu.cli.commands import COMMANDS
 from tests.cli import random_signals
+from tests.cli.tmux import PYTHON, Terminal
 from tests.golden_files import OWN
 from tests.process import PATIENCE, posix
 
@@ -110,3 +111,16 @@ def test_a_chat_in_a_file_has_time_to_be_saved_after_any_signal():
     for number in (signal.SIGINT, signal.SIGTERM):
         assert repl.grace(number, saves=True) == repl.SAVING > 5
     assert repl.grace(signal.SIGINT, saves=False) < 1
+
+
+def test_a_background_command_ends_at_once_and_leaves_the_terminal_to_its_owner(tmp_path):
+    arguments = f"generate {MODEL} -p hello -n 1000000 --device cpu"
+    job = f"set -m; {PYTHON} -m rwkv_gpu.cli.main {arguments} > out & until [ -s out ]; do sleep 0.05; done"
+    terminal = Terminal(
+        f"{job}; stty -echo; kill -INT $!; wait $!; code=$?; stty -a > now; stty echo; (exit $code)", tmp_path
+    )
+    try:
+        assert terminal.left() == 130
+        assert "-echo " in (tmp_path / "now").read_text()
+    finally:
+        terminal.close()

@@ -172,8 +172,8 @@ def _senses_facts(senses: Senses) -> dict[str, Any]:
         facts["patch"] = sizes.patch
         facts["images"] = f"{side} x {side} pixels" if side else f"of any shape, {most:,} rows at most"
     if senses.hearing is not None:
-        tower = senses.hearing.tower
-        facts["audio"] = f"{senses.hearing.rows_of_30_seconds} rows for 30 seconds, {tower.mels} mel bands"
+        hearing = senses.hearing
+        facts["audio"] = f"{hearing.rows_of_30_seconds} rows for 30 seconds, {hearing.stem.mels} mel bands"
     return {**facts, "row_width": senses.parts[0].width}
 
 

@@ -12,9 +12,10 @@ from ..gguf.planes import dequantise_rows
 from ..gpu.loader import Parameter, block_of, common_float_format, convert
 from ..gpu.weights import BY_NAME
 from ..models.registry import Contents
-from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
+from ..ops.vocabulary import Alternating, ComputedWeight, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
 
 FLOATS = ("F32", "F16", "BF16")
+OWN_FORMAT = StackedVectors | Alternating | HeadSlice | ComputedWeight
 
 
 def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
@@ -27,7 +28,7 @@ def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
     expert_blocks = {block_of(weight.name) for weight in model.weights if len(weight.shape) > 2}
     floats: dict[str, list[Weight]] = {}
     for weight in model.weights:
-        if block_of(weight.name) in expert_blocks or isinstance(weight, StackedVectors | Alternating | HeadSlice):
+        if block_of(weight.name) in expert_blocks or isinstance(weight, OWN_FORMAT):
             continue
         if _is_float_matrix(file, weight):
             floats.setdefault(block_of(weight.name), []).append(weight)
@@ -51,6 +52,10 @@ def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Pa
         fmt = turned if weight.rows.transposed else tensor.format
         part = partial(_rows_of_heads, (weight.rows, *weight.more), tensor.format, fmt)
         return Parameter(weight.name, weight.shape, (tensor,), fmt, part=part)
+    if isinstance(weight, ComputedWeight):
+        tensors = tuple(_tensor(file, part) for part in weight.parts)
+        part = partial(_computed, weight, tuple(tensor.format for tensor in tensors))
+        return Parameter(weight.name, weight.shape, tensors, BY_NAME["F32"], part=part)
     tensor = _tensor(file, weight)
     kept = BY_NAME["F32"] if len(weight.shape) == 1 else formats.get(weight.name, tensor.format)
     return Parameter(weight.name, weight.shape, (tensor,), kept)
@@ -80,6 +85,13 @@ def _chosen_rows(rows: HeadRows, source: Format, target: Format, raw: npt.NDArra
     values = dequantise_rows(source, chosen).reshape(rows.heads, rows.count, -1).transpose(0, 2, 1)
     turned = np.ascontiguousarray(values, np.float32).reshape(-1, rows.count)
     return convert(turned.view(np.uint8), BY_NAME["F32"], target)
+
+
+def _computed(weight: ComputedWeight, formats: Sequence[Format], *raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The values of a parameter that is computed from the rows of some tensors."""
+    values = map(dequantise_rows, formats, raw)
+    each = (rows.reshape(part.shape) for rows, part in zip(values, weight.parts, strict=True))
+    return np.ascontiguousarray(weight.make(*each), np.float32).reshape(-1).view(np.uint8)
 
 
 def _is_float_matrix(file: GGUFFile, weight: Weight) -> bool:

@@ -43,7 +43,7 @@ class Parameter:
     tensors: tuple[TensorInfo, ...]
     format: Format
     alternate: bool = False
-    part: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None  # selects from its rows
+    part: Callable[..., npt.NDArray[np.uint8]] | None = None  # makes its rows from those of the tensors
     host: bool = False  # whether it stays in main memory, which the GPU can read
     whole: bool = False  # whether its rows have no gaps, as kernels read them as one vector
 
@@ -224,9 +224,8 @@ def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArra
         turns = [_read_tensor(file, tensor, p, row // each, count // each) for tensor in p.tensors]
         return np.stack(turns, axis=1).reshape(count, -1)
     if p.part:
-        [tensor] = p.tensors
-        whole = np.frombuffer(file.read(tensor), np.uint8).reshape(-1, tensor.format.row_bytes(tensor.shape[-1]))
-        return p.part(whole).reshape(p.rows, -1)[row : row + count]
+        whole = [np.frombuffer(file.read(t), np.uint8).reshape(-1, t.format.row_bytes(t.shape[-1])) for t in p.tensors]
+        return p.part(*whole).reshape(p.rows, -1)[row : row + count]
     if len(p.tensors) == 1:
         return _read_tensor(file, p.tensors[0], p, row, count)
     every = [_read_bytes(file, t, p, 0, (1, t.nbytes)) for t in p.tensors]  # a row may consist of several vectors

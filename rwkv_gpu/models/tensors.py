@@ -3,13 +3,14 @@
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
+from ..ops.vocabulary import Alternating, ComputedWeight, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
 
 EPS = 9e-13, 1e-2  # range of eps of norms; models have 1e-12 (rounded, in BERT) to 1e-5; 0 makes NaN of a row of zeros
 FACTORS = "rope_freqs.weight"  # factors of the frequencies of positions
@@ -122,6 +123,14 @@ class Tensors:
         part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats,), (part,), rows)
         self.taken.append(part_of)
         return part_of
+
+    def compute(
+        self, name: str, shape: tuple[int, ...], make: Callable[..., Any], *parts: tuple[str, tuple[int, ...]]
+    ) -> ComputedWeight:
+        """A parameter that `make` computes from the values of some tensors, each given as (name, shape)."""
+        found = ComputedWeight(name, shape, tuple(self._checked(*part) for part in parts), make)
+        self.taken.append(found)
+        return found
 
     def same_format(self, *names: str) -> bool:
         """True if these tensors have the same format, and can be one matrix."""

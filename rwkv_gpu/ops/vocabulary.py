@@ -5,7 +5,7 @@ T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
@@ -126,6 +126,14 @@ class HeadSlice(Weight):
     parts: tuple[Weight, ...] = ()  # the source tensor, one element
     rows: HeadRows = HeadRows(1, 1, 0, 1)
     more: tuple[HeadRows, ...] = ()  # further rows of the same heads, none of them transposed
+
+
+@dataclass(frozen=True)
+class ComputedWeight(Weight):
+    """A float32 parameter that the host computes from tensors of the file, with its own name."""
+
+    parts: tuple[Weight, ...] = ()  # the tensors
+    make: Callable[..., npt.NDArray[Any]] = field(default=np.zeros, compare=False)  # from their values
 
 
 @dataclass(frozen=True)

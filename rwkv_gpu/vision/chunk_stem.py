@@ -15,6 +15,7 @@ from ..gguf.file import GGUFFile
 from ..models.tensors import Tensors
 from ..ops.elementwise import gelu_erf
 from .mel import whole_log_mel
+from .towers import POSITIONS
 
 Floats = npt.NDArray[np.float32]
 CHUNK, CHUNKS = 100, 8  # frames of a chunk, and chunks that a tower reads at once
@@ -43,6 +44,11 @@ class ChunkStem:
             names = [f"{name}.{part}" for name in KERNELS for part in ("weight", "bias")] + [MATRIX, TABLE]
             return {name: file.values(file.tensors[name]).astype(np.float32) for name in names}
 
+    @property
+    def rows_of_30_seconds(self) -> int:
+        """The number of rows of 30 seconds."""
+        return 30 * ROWS
+
     def tiles(self, samples: Floats) -> list[Floats]:
         """The tower's input rows, in parts of up to eight seconds. [n, D] each"""
         mel = whole_log_mel(samples, self.mels)
@@ -54,23 +60,34 @@ class ChunkStem:
             found.append(self._rows(part.reshape(self.mels, -1, CHUNK).transpose(1, 0, 2)))
         return found
 
+    def inputs(self, tile: Floats) -> Mapping[str, Floats]:
+        """The inputs of the tower's step."""
+        return {POSITIONS: tile}
+
     def _rows(self, chunks: Floats) -> Floats:
         """The rows of some chunks. [n, mels, CHUNK] -> [n · ROWS, D]"""
-        w, x = self._weights, chunks[:, None]
+        w, x = self._weights, chunks[..., None]
         for name in KERNELS:
-            x = _convolved(x, w[f"{name}.weight"], w[f"{name}.bias"])
-        x = x.transpose(0, 3, 1, 2).reshape(len(chunks) * ROWS, -1)  # [n · ROWS, C · mels / 8]
+            x = gelu_erf(convolved(x, w[f"{name}.weight"], w[f"{name}.bias"])).astype(np.float32)
+        x = x.transpose(0, 2, 3, 1).reshape(len(chunks) * ROWS, -1)  # [n · ROWS, C · mels / 8]
         rows: Floats = x @ w[MATRIX].T
         return (rows.reshape(len(chunks), ROWS, -1) + w[TABLE][:ROWS]).reshape(rows.shape)
 
 
-def _convolved(x: Floats, kernel: Floats, bias: Floats) -> Floats:
-    """gelu(kernel * x + bias), with stride 2 on both axes. x [n, C, H, W], kernel [D, C, 3, 3]"""
-    near = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
-    places = near[:, :, ::2, ::2].transpose(0, 2, 3, 1, 4, 5)  # [n, H / 2, W / 2, C, 3, 3]
-    y = places.reshape(-1, kernel[0].size) @ kernel.reshape(len(kernel), -1).T + bias.reshape(-1)
-    found: Floats = gelu_erf(y.astype(np.float32)).astype(np.float32)
-    return found.reshape(*places.shape[:3], -1).transpose(0, 3, 1, 2)
+def convolved(x: Floats, kernel: Floats, bias: Floats | None) -> Floats:
+    """kernel * x + bias, with stride 2 on both axes if the kernel has a side of 3. x [.., H, W, C], kernel [D, C, k, k]
+
+    A kernel [D, 1, k, k] has one channel of x for each of D, or one for all.
+    """
+    side = kernel.shape[-1]
+    step = 1 if side == 1 else 2
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 3) + [(side // 2, side // 2)] * 2 + [(0, 0)])
+    y = np.zeros((), np.float32) if bias is None else bias.reshape(-1)
+    for i, j in np.ndindex(side, side):
+        near = padded[..., i : i + x.shape[-3] : step, j : j + x.shape[-2] : step, :]
+        taps = kernel[:, :, i, j]
+        y = y + (near * taps[:, 0] if taps.shape[1] == 1 else near @ taps.T)
+    return y
 
 
 def take_stem(tensors: Tensors, file: GGUFFile, mels: int, width: int) -> ChunkStem:
@@ -78,15 +95,16 @@ def take_stem(tensors: Tensors, file: GGUFFile, mels: int, width: int) -> ChunkS
     channels = 1
     for name in KERNELS:
         made = tensors.dimension(f"{name}.weight", 0, 4)
-        _check(tensors, file, f"{name}.weight", made, channels, 3, 3)
-        _check(tensors, file, f"{name}.bias", made)
+        check(tensors, file, f"{name}.weight", made, channels, 3, 3)
+        check(tensors, file, f"{name}.bias", made)
         channels = made
-    _check(tensors, file, MATRIX, width, channels * halved(mels))
-    _check(tensors, file, TABLE, max(ROWS, tensors.dimension(TABLE, 0)), width)
+    check(tensors, file, MATRIX, width, channels * halved(mels))
+    check(tensors, file, TABLE, max(ROWS, tensors.dimension(TABLE, 0)), width)
     return ChunkStem(Path(file.path), mels)
 
 
-def _check(tensors: Tensors, file: GGUFFile, name: str, *shape: int) -> None:
+def check(tensors: Tensors, file: GGUFFile, name: str, *shape: int) -> None:
+    """Checks the shape of a tensor that is not loaded onto a device."""
     found = file.tensors[name].shape if name in tensors else ()
     if [size for size in found if size != 1] != [size for size in shape if size != 1]:
         raise tensors.bad(f"tensor '{name}'", f"the shape {list(found)}", f"{list(shape)}")

@@ -24,6 +24,7 @@ from ..gpu.memory import device_available, host_available
 from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
+from .conformer import ConformerTower
 from .pixels import Picture, patches_of
 from .positions import by_axis, in_blocks, in_windows, learned, plane_angles, plane_waves
 from .projector import Vision, vision_of
@@ -34,7 +35,7 @@ from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
 
 Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
-AnyTower = Tower | SoundTower
+AnyTower = Tower | SoundTower | ConformerTower
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
 SIZES_KEPT = 4  # number of image sizes whose positions are kept
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released

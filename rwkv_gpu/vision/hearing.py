@@ -11,18 +11,16 @@ from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..ops.vocabulary import Rms
-from .chunk_stem import ROWS as CHUNK_ROWS
-from .chunk_stem import ChunkStem, take_stem
+from .conformer import ConformerTower
+from .conformer_file import CONFORMERS, ConformerFamily, ConformerFile
 from .encoder import Image, Rows, TowerEncoder
-from .mel import as_rows, log_mel
 from .projector import Vision
 from .samples import Recording
 from .sizes import Size
-from .sound_tower import EVEN, ODD, ROWS, ExactMlp, GatedProjector, OneMatrix, SoundFamily, SoundFile, SoundTower
+from .sound_tower import ExactMlp, GatedProjector, OneMatrix, SoundFamily, SoundFile, SoundTower, Stem
 from .tower_file import identity_of
 from .towers import POSITIONS, Projector
 
-TABLE = "a.position_embd.weight"
 EPS = 1e-6  # epsilon of the norms of a gated projector
 
 
@@ -48,6 +46,7 @@ def _gated(source: SoundFile) -> Projector:
 
 QWEN = SoundFamily(_one_matrix, begin="<|audio_bos|>", end="<|audio_eos|>", erf=True, pool=2)
 SOUND_FAMILIES = {
+    **CONFORMERS,
     "qwen2a": QWEN,
     "qwen2.5o": QWEN,  # Qwen2.5-Omni's type for both its vision and its audio part
     "ultravox": SoundFamily(_gated, erf=True, stacks=True),
@@ -64,8 +63,8 @@ class Hearing:
     path: Path
     type: str
     family: SoundFamily
-    tower: SoundTower
-    stem: ChunkStem | npt.NDArray[np.float32]  # a stem for chunked families, else learned positions [ROWS, D]
+    tower: SoundTower | ConformerTower
+    stem: Stem
     identity: bytes  # digest of the metadata and the beginning of each tensor
 
     @property
@@ -76,7 +75,7 @@ class Hearing:
     @property
     def rows_of_30_seconds(self) -> int:
         """The number of rows that the language model reads for a sound of 30 seconds."""
-        return len(self.tower.outputs(30 * CHUNK_ROWS if isinstance(self.stem, ChunkStem) else ROWS))
+        return len(self.tower.outputs(self.stem.rows_of_30_seconds))
 
 
 def hearing_of(file: GGUFFile) -> Hearing:
@@ -86,21 +85,10 @@ def hearing_of(file: GGUFFile) -> Hearing:
         known = ", ".join(sorted(SOUND_FAMILIES))
         raise UnsupportedModel(f"{file.path}: audio projectors of type '{kind[:40]}' are not supported; known: {known}")
     family = SOUND_FAMILIES[kind]
-    source = SoundFile(file, family)
-    tower = source.tower()
-    stem = take_stem(source.tensors, file, source.mels, source.width) if family.chunked else _table(source)
+    source = (ConformerFile if isinstance(family, ConformerFamily) else SoundFile)(file, family)
+    tower, stem = source.tower(), source.stem()
     source.tensors.refuse_the_rest()
     return Hearing(Path(file.path), kind, family, tower, stem, identity_of(file, kind))
-
-
-def _table(source: SoundFile) -> npt.NDArray[np.float32]:
-    """The learned positions of the rows of the transformer."""
-    count = source.tensors.dimension(TABLE, 0)
-    values = source.file.values(source.file.tensors[TABLE])
-    if count < ROWS or values.shape != (count, source.width):
-        raise source.tensors.bad(f"tensor '{TABLE}'", f"{list(values.shape)}", f"[{ROWS}, {source.width}]")
-    source.tensors.skip(TABLE)
-    return values[:ROWS].astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +104,8 @@ class Sound(Image):
 
 def hear(hearing: Hearing, recording: Recording) -> Sound:
     """Computes the tower's input from a recording. This is slow and runs on the caller's thread."""
-    tower, stem = hearing.tower, hearing.stem
-    if isinstance(stem, ChunkStem):
-        tiles = stem.tiles(recording.samples)
-        count = sum(len(tower.outputs(len(tile))) for tile in tiles)
-    else:
-        tiles = log_mel(recording.samples, tower.mels)
-        count = len(tower.outputs()) * len(tiles)
+    tiles = hearing.stem.tiles(recording.samples)
+    count = sum(len(_rows(hearing, tile)[1]) for tile in tiles)
     none = Size(0, 0)
     identity = hashlib.sha256(hearing.identity + recording.digest).digest()
     around = hearing.family.begin, hearing.family.end
@@ -136,12 +119,14 @@ class SoundEncoder(TowerEncoder):
         super().__init__(hearing.path, device)
         self.hearing = hearing
 
-    def tower(self, file: GGUFFile) -> SoundTower:
+    def tower(self, file: GGUFFile) -> SoundTower | ConformerTower:
         return hearing_of(file).tower
 
-    def inputs(self, image: Image, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:  # noqa: ARG002 - all have one length
-        tower, stem = self.hearing.tower, self.hearing.stem
-        if isinstance(stem, ChunkStem):
-            return {POSITIONS: tile}, np.array(tower.outputs(len(tile)))
-        even, odd = as_rows(tile)
-        return {EVEN: even, ODD: odd, POSITIONS: stem}, np.array(tower.outputs())
+    def inputs(self, image: Image, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:  # noqa: ARG002 - sounds have no size
+        return _rows(self.hearing, tile)
+
+
+def _rows(hearing: Hearing, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:
+    """The inputs of a step of the tower, and the rows that it makes rows of."""
+    given = hearing.stem.inputs(tile)
+    return given, np.array(hearing.tower.outputs(len(given[POSITIONS])))

@@ -9,6 +9,7 @@ Floats = npt.NDArray[np.float32]
 RATE = 16000  # samples per second
 WINDOW, HOP = 400, 160  # samples of a frame, and from one frame to the next
 HALF = WINDOW // 2
+FFT = 512  # samples that are transformed in a Conformer's spectrogram
 CHUNK = 3000  # frames that a tower reads at once: 30 seconds
 AT_ONCE = 1 << 12  # frames that are transformed at once
 FLOOR = 2.0**-24  # least power
@@ -16,15 +17,25 @@ RANGE = 8.0  # powers of ten from the loudest value to the least
 
 
 @cache
-def filters(mels: int) -> Floats:
-    """Mel filters: triangles on Slaney's scale, each with an area of 1. [mels, WINDOW / 2 + 1]"""
+def filters(mels: int, size: int = WINDOW, *, htk: bool = False) -> Floats:
+    """Mel filters: triangles with an area of 1 on Slaney's scale, or of height 1 on HTK's. [mels, size / 2 + 1]"""
     step = np.log(6.4) / 27
-    linear = np.linspace(0, 15 + np.log(RATE / 2 / 1000) / step, mels + 2)
-    hertz = np.where(linear < 15, linear * 200 / 3, 1000 * np.exp((linear - 15) * step))
+    if htk:
+        hertz = 700 * (10 ** np.linspace(0, np.log10(1 + RATE / 2 / 700), mels + 2) - 1)
+    else:
+        linear = np.linspace(0, 15 + np.log(RATE / 2 / 1000) / step, mels + 2)
+        hertz = np.where(linear < 15, linear * 200 / 3, 1000 * np.exp((linear - 15) * step))
     low, centre, high = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
-    at = np.arange(WINDOW // 2 + 1) * (RATE / WINDOW)
+    at = np.arange(size // 2 + 1) * (RATE / size)
     rising, falling = (at - low) / (centre - low), (high - at) / (high - centre)
-    found: Floats = (np.clip(np.minimum(rising, falling), 0, None) * (2 / (high - low))).astype(np.float32)
+    heights = np.clip(np.minimum(rising, falling), 0, None)
+    found: Floats = (heights if htk else heights * (2 / (high - low))).astype(np.float32)
+    return found
+
+
+def hann(size: int) -> Floats:
+    """A periodic Hann window."""
+    found: Floats = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)).astype(np.float32)
     return found
 
 
@@ -46,17 +57,31 @@ def whole_log_mel(samples: Floats, mels: int) -> Floats:
 
 def _log_mel(padded: Floats, mels: int, count: int) -> Floats:
     """The spectrogram of padded samples; no value is more than `RANGE` below the loudest. [mels, count]"""
-    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:count]
-    hann = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)).astype(np.float32)
-    found = np.empty((mels, count), np.float32)
-    for first in range(0, len(frames), AT_ONCE):
-        spectrum = np.fft.rfft(frames[first : first + AT_ONCE] * hann)
-        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
-        found[:, first : first + AT_ONCE] = np.log10(np.maximum(filters(mels) @ power.T, FLOOR))
+    found = np.full((mels, count), FLOOR, np.float32)
+    energies(padded, hann(WINDOW), filters(mels), found)
+    np.log10(np.maximum(found, FLOOR), out=found)
     np.maximum(found, found.max() - np.float32(RANGE), out=found)
     found += 4
     found /= 4
     return found
+
+
+def energies(padded: Floats, window: Floats, bank: Floats, into: Floats, *, magnitude: bool = False) -> None:
+    """The power (or magnitude) of frames in each mel filter, written to [mels, count]"""
+    frames = np.lib.stride_tricks.sliding_window_view(padded, len(window))[::HOP][: into.shape[1]]
+    for first in range(0, len(frames), AT_ONCE):
+        spectrum = np.fft.rfft(frames[first : first + AT_ONCE] * window)
+        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
+        into[:, first : first + AT_ONCE] = bank @ (np.sqrt(power) if magnitude else power).T
+
+
+def loud_mel(samples: Floats, mels: int) -> Floats:
+    """Gemma 4's spectrogram: logarithms of magnitudes, of frames of 20 ms. [mels, frames]"""
+    window = np.pad(hann(2 * HOP), (0, FFT - 2 * HOP))
+    found = np.empty((mels, 1 + max(0, len(samples) - HOP - 1) // HOP), np.float32)
+    padded = np.pad(samples, (HOP, max(0, found.shape[1] * HOP + FFT - len(samples))))
+    energies(padded, window, filters(mels, FFT, htk=True), found, magnitude=True)
+    return np.log(np.maximum(found, np.float32(1e-3)))
 
 
 def as_rows(mel: Floats) -> tuple[Floats, Floats]:

@@ -3,15 +3,19 @@
 Two frames become one row. The inputs of a step are each frame with its neighbours, and learned positions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
 
 from ..models.layered import normed
 from ..models.tensors import Tensors
 from ..ops.vocabulary import AnyNorm, Cache, HeadRows, Ops, Rms, State, Tensor, Weight
-from .chunk_stem import CHUNKS
+from .chunk_stem import CHUNKS, TABLE, take_stem
 from .chunk_stem import ROWS as CHUNK_ROWS
 from .family import Family
-from .mel import CHUNK
+from .mel import CHUNK, Floats, as_rows, log_mel
 from .tower_file import SOUNDS, TowerFile
 from .towers import EMBEDDED, POSITIONS, Layer, Mlp, Projector, layer_rows
 
@@ -30,7 +34,6 @@ class SoundTower:
     layers: tuple[Layer, ...]
     last_norm: AnyNorm | None
     projector: Projector
-    mels: int
     pool: int  # number of rows that are averaged into one: 1 or 2
     stack: int  # number of averaged rows that are joined into one
     context: int = ROWS
@@ -45,7 +48,7 @@ class SoundTower:
     def caches(self) -> list[Cache]:
         return [self.layers[0].attention.cache]
 
-    def outputs(self, rows: int = ROWS) -> range:
+    def outputs(self, rows: int) -> range:
         """The rows where the language model's rows begin, after averaging. An incomplete last one is left out."""
         each = self.pool * self.stack
         return range(self.pool - 1, rows // each * each, each)
@@ -135,22 +138,70 @@ class SoundFamily(Family):
     chunked: bool = False  # whether a `ChunkStem` computes the transformer's input
 
 
+class Stem(Protocol):
+    """The first layers of an audio tower, in numpy. They run on the thread that prepares a sound."""
+
+    @property
+    def mels(self) -> int:
+        """The number of mel bands."""
+
+    @property
+    def rows_of_30_seconds(self) -> int:
+        """The number of rows of 30 seconds."""
+
+    def tiles(self, samples: Floats) -> list[Floats]:
+        """A sound in the parts that the tower reads at once."""
+
+    def inputs(self, tile: Floats) -> Mapping[str, Floats]:
+        """The inputs of the tower's step for a part, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrameStem:
+    """The input of towers as in Whisper: spectrograms of 30 seconds, and learned positions."""
+
+    mels: int
+    table: Floats  # [ROWS, D]
+    rows_of_30_seconds: int = ROWS
+
+    def tiles(self, samples: Floats) -> list[Floats]:
+        return log_mel(samples, self.mels)
+
+    def inputs(self, tile: Floats) -> Mapping[str, Floats]:
+        even, odd = as_rows(tile)
+        return {EVEN: even, ODD: odd, POSITIONS: self.table}
+
+
 class SoundFile(TowerFile):
     """A projector file whose audio tower is being read."""
 
     section, at = "clip.audio", "a"
+    family: SoundFamily
 
     def _begin(self) -> None:
-        self.mels = self.size("num_mel_bins", 512)
-        self.stack = self.size("projector.stack_factor", 64) if getattr(self.family, "stacks", False) else 1
+        self.stack = self.size("projector.stack_factor", 64) if self.family.stacks else 1
         self.as_matrices([f"{FIRST}.weight"])
         self.as_matrices([f"{SECOND}.weight"], axes=2)
+        self._take_sounds()
+
+    def _take_sounds(self) -> None:
+        self.mels = self.size("num_mel_bins", 512)
         self.tensors = Tensors(self.file, tuple(name for name in self.file.tensors if not name.startswith(SOUNDS)))
+
+    def stem(self) -> Stem:
+        """What computes the tower's input."""
+        tensors, width = self.tensors, self.width
+        if self.family.chunked:
+            return take_stem(tensors, self.file, self.mels, width)
+        count, values = tensors.dimension(TABLE, 0), self.file.values(self.file.tensors[TABLE])
+        if count < ROWS or values.shape != (count, width):
+            raise tensors.bad(f"tensor '{TABLE}'", f"{list(values.shape)}", f"[{ROWS}, {width}]")
+        tensors.skip(TABLE)
+        return FrameStem(self.mels, values[:ROWS].astype(np.float32))
 
     def tower(self) -> SoundTower:
         """The tower and its projector."""
         family, tensors, width = self.family, self.tensors, self.width
-        assert isinstance(family, SoundFamily), "it is read with a family for sounds"
         convolutions: tuple[Weight, ...] = ()
         biases: tuple[Weight, ...] = ()
         if not family.chunked:
@@ -162,7 +213,7 @@ class SoundFile(TowerFile):
             biases = tensors.take(f"{FIRST}.bias", width), tensors.take(f"{SECOND}.bias", width)
         layers, norm, projector = self.layers(), self.optional_norm("a.post_ln"), family.read(self)
         return SoundTower(
-            tuple(tensors.taken), convolutions, biases, layers, norm, projector, self.mels, family.pool, self.stack,
+            tuple(tensors.taken), convolutions, biases, layers, norm, projector, family.pool, self.stack,
             context=CHUNKS * CHUNK_ROWS if family.chunked else ROWS,
             states=[] if family.chunked else [State(name, (1, width)) for name in ("a.before", "a.pooled")],
         )  # fmt: skip

@@ -22,6 +22,7 @@ from tests.golden.record_images import HERE, TEXT, Keys, Source, Tensors, kept, 
 LENGTHS = 5000, 100, 500_000  # lengths of the recorded sounds, in samples
 FRAMES = [0, 1, 5, 30, 2999]  # recorded frames of each spectrogram
 ROWS = 1500
+ROWS_ONLY = "qwen3a", "gemma4a", "lfm2a"  # towers whose spectrograms are not recorded
 WIDTH = 20  # libmtmd makes as many rows with this width as with real ones
 
 
@@ -111,6 +112,33 @@ def qwen3a(out: int) -> tuple[Tensors, Keys]:
     return t, keys("qwen3a", mels, out)
 
 
+def gemma4a(out: int, heads: int = 2) -> tuple[Tensors, Keys]:
+    g, mels, channels, inner, count = Source(25), 24, (6, 5), 24, 2
+    t: Tensors = {
+        "a.conv1d.0.weight": g.matrix(channels[0], 1, 3, 3, gain=2),
+        "a.conv1d.0.norm.weight": g.vector(channels[0], 1),
+        "a.conv1d.1.weight": g.matrix(channels[1], channels[0], 3, 3, gain=2),
+        "a.conv1d.1.norm.weight": g.vector(channels[1], 1),
+        "a.input_projection.weight": g.matrix(WIDTH, mels // 4 * channels[1], gain=2),
+        "a.pre_encode.out.weight": g.matrix(28, WIDTH, gain=2), "a.pre_encode.out.bias": g.vector(28),
+        "mm.a.soft_emb_norm.weight": g.vector(28, 1), "mm.a.input_projection.weight": g.matrix(out, 28, gain=3),
+    }  # fmt: skip
+    for i in range(count):
+        at = f"a.blk.{i}"
+        shapes = {f"attn_{name}": (WIDTH, WIDTH) for name in ("q", "k", "v", "out", "k_rel")}
+        shapes |= {f"ffn_up{which}": (inner, WIDTH) for which in ("", "_1")}
+        shapes |= {f"ffn_down{which}": (WIDTH, inner) for which in ("", "_1")}
+        shapes |= {"conv_pw1": (2 * WIDTH, WIDTH), "conv_pw2": (WIDTH, WIDTH), "conv_dw": (WIDTH, 5)}
+        t |= {f"{at}.{name}.weight": g.matrix(*shape, gain=2) for name, shape in shapes.items()}
+        norms = "attn_pre_norm", "attn_post_norm", "conv_norm", "norm_conv", "ln2", "ffn_norm", "ffn_norm_1"
+        t |= {f"{at}.{name}.weight": g.vector(WIDTH, 1) for name in (*norms, "ffn_post_norm", "ffn_post_norm_1")}
+        t |= {f"{at}.{name}.weight": g.vector(WIDTH // heads, 0.8) for name in ("per_dim_scale", "per_dim_k_scale")}
+        for name in ("attn_q", "conv_pw1", "ffn_down_1"):
+            bounds = {"input_min": -1.0, "input_max": 1.25, "output_min": -1.5, "output_max": 1.75}
+            t |= {f"{at}.{name}.{which}": np.array([bound], np.float32) for which, bound in bounds.items()}
+    return t, keys("gemma4a", mels, out)
+
+
 # Each golden projector, the language model it is for, and the sounds of a prompt that fit into its context.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "qwen2a": ("tiny-qwen2", qwen2a, 1),
@@ -118,6 +146,7 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "voxtral": ("quiet-llama", voxtral, 2),
     "qwen3a": ("tiny-qwen3", qwen3a, 2),
     "musicflamingo": ("tiny-qwen2", musicflamingo, 1),
+    "gemma4a": ("tiny-gemma4", gemma4a, 2),
 }
 
 
@@ -155,7 +184,7 @@ def record(name: str) -> None:
         found: dict[str, np.ndarray] = {}
         for number, length in enumerate(LENGTHS):
             parts = [part for kind, part in ears.parts(ears.chunks("<__media__>", [sound(length)])) if kind == "image"]
-            if name != "qwen3a":  # its tower reads rows instead of spectrograms
+            if name not in ROWS_ONLY:
                 found[f"mel{number}"] = np.stack([ears.mel(part)[:, FRAMES] for part in parts])
             rows = np.concatenate([ears.embed(part) for part in parts])
             found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))[::2]]

@@ -15,7 +15,7 @@ from rwkv_gpu.vision.hearing import SoundEncoder, hear, hearing_of
 from rwkv_gpu.vision.samples import recording_of
 from rwkv_gpu.vision.senses import Senses, read_senses
 from tests.golden.record_images import kept, qwen2vl, write
-from tests.golden.record_sounds import FRAMES, LENGTHS, MODELS, qwen2a, qwen3a, sound, voxtral
+from tests.golden.record_sounds import FRAMES, LENGTHS, MODELS, ROWS_ONLY, gemma4a, qwen2a, qwen3a, sound, voxtral
 from tests.golden_files import OWN
 from tests.vision.test_logits import GREEDY, answers, apart, wanted
 
@@ -25,7 +25,7 @@ def golden(name):
         return hearing_of(file), np.load(OWN / "sound" / f"{name}.npz")
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "qwen3a"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ROWS_ONLY])
 def test_spectrograms_equal_those_of_llama_cpp(name):
     hearing, record = golden(name)
     for number, length in enumerate(LENGTHS):
@@ -52,7 +52,7 @@ def test_rows_of_sounds_in_numpy_equal_those_of_llama_cpp(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a"])
+@pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a", "gemma4a"])
 def test_rows_of_sounds_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     hearing, record = golden(name)
     assert rms_apart(hearing, record, SoundEncoder(hearing, fast_device), [0]) < 1e-3  # keys and values are float16
@@ -114,6 +114,18 @@ def test_wrong_files_are_refused_in_one_line(tmp_path):
         (chunked | {"clip.audio.num_mel_bins": 48}, others, "a.conv_out.weight"),
         (chunked, others | {"a.position_embd.weight": np.ones((12, 20), np.float32)}, "a.position_embd.weight"),
     ]
+    others, conformer = gemma4a(64)
+    names = {
+        "a.conv1d.1.weight": np.ones((5, 4, 3, 3)),
+        "a.conv1d.0.norm.weight": np.ones(7),
+        "a.input_projection.weight": np.ones((20, 24)),
+        "a.blk.0.attn_k_rel.weight": np.ones((16, 20)),
+        "a.blk.1.per_dim_scale.weight": np.ones(5),
+        "a.blk.1.conv_dw.weight": np.ones((19, 5)),
+        "a.blk.1.conv_pw1.weight": np.ones((20, 20)),
+        "a.blk.0.other.weight": np.ones(20),
+    }
+    wrong += [(conformer, others | {name: array.astype(np.float32)}, name) for name, array in names.items()]
     for values, changed, named in wrong:
         every = changed if len(changed) > 1 else tensors | changed
         write(tmp_path / "a.gguf", "clip", values, every)

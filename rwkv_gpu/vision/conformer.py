@@ -1,0 +1,146 @@
+"""Conformer audio towers: feed-forwards around attention with relative positions and a convolution over time.
+
+What a score gains by the distance of a query and a key is a sum of waves. So a head gets further numbers, one pair
+for each wave: those of a query come from its content, those of a key are constant, and both turn by their position.
+"""
+
+from dataclasses import dataclass
+
+from ..models.layered import normed
+from ..models.transformer import FeedForward, attend, feed_forward, output
+from ..models.transformer import Output as Branch
+from ..ops.media import ANGLES
+from ..ops.vocabulary import AnyNorm, Attention, Cache, Ops, Rms, State, Tensor, Weight
+from .clipped import Clips, with_clips
+from .towers import EMBEDDED, POSITIONS, Projector
+
+
+@dataclass(frozen=True)
+class RelativeAttention:
+    """Parameters of attention whose scores depend on content and distance."""
+
+    norm: AnyNorm
+    qkv: tuple[Weight, ...]
+    biases: tuple[Weight | None, ...]
+    query: Weight  # [H, 2 · F + N, N]: the pairs that turn, then the scaled query
+    query_bias: Weight | None  # [H · (2 · F + N)]
+    key: Weight  # [H, 2 · F + N, N]: zeros, then the key
+    key_bias: Weight  # [H · (2 · F + N)]: (1, 0) for each pair
+    output: Branch
+    cache: Cache
+    how: Attention
+    size: int  # N
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Parameters of a gated convolution over time."""
+
+    norm: AnyNorm
+    gates: Weight  # [2 · D, D]: the values, then their gates
+    taps: Weight  # [D · W]
+    between: Rms | None
+    output: Branch
+    state: State
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a tower."""
+
+    first: FeedForward
+    attention: RelativeAttention
+    convolution: Convolution
+    last: FeedForward
+    norm: AnyNorm | None
+
+
+@dataclass(frozen=True)
+class ConformerTower:
+    """A tower with its projector. Usable as a model whose rows are those of a `ConformerStem`."""
+
+    weights: tuple[Weight, ...]
+    embed: Weight  # [D, K]
+    bias: Weight | None
+    layers: tuple[Layer, ...]
+    projector: Projector
+    clips: Clips
+    context: int
+
+    @property
+    def vocabulary(self) -> int:
+        """1, since rows have no ids."""
+        return 1
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [self.layers[0].attention.cache]
+
+    @property
+    def states(self) -> list[State]:
+        return [layer.convolution.state for layer in self.layers]
+
+    def outputs(self, rows: int) -> range:
+        """The rows of the language model: all."""
+        return range(rows)
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The rows that replace embeddings, [R, D]"""
+        return self.features(g, ids)[EMBEDDED]
+
+    hidden = forward
+
+    def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - rows have no ids
+        """Rows of the language model by name, [R, D] each"""
+        g = with_clips(g, self.clips)
+        x = g.linear(g.given(POSITIONS), self.embed, bias=self.bias)
+        for i, layer in enumerate(self.layers):
+            with g.layer(i):
+                x = layer_rows(g, layer, x)
+        return {EMBEDDED: self.projector.project(g, g.pick(x))}
+
+
+def layer_rows(g: Ops[Tensor], layer: Layer, x: Tensor) -> Tensor:
+    """The rows after a layer"""
+    x = feed_forward(g, layer.first, x)
+    x = relative_attention(g, layer.attention, x)
+    x = convolution(g, layer.convolution, x)
+    return normed(g, feed_forward(g, layer.last, x), layer.norm)
+
+
+def relative_attention(g: Ops[Tensor], p: RelativeAttention, x: Tensor) -> Tensor:
+    """x + output(attention(q, k, v)), with the waves of distances in q and k"""
+    q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
+    q, k = g.head_linear(q, p.query), g.shift_columns(g.head_linear(k, p.key), p.key_bias)
+    q = q if p.query_bias is None else g.shift_columns(q, p.query_bias)
+    angles = g.given(ANGLES)
+    q, k = (g.turn(y, angles, p.how.heads, "neox") for y in (q, k))
+    return output(g, p.output, attend(g, q, k, v, p.cache, p.how, p.size), x)
+
+
+def convolution(g: Ops[Tensor], p: Convolution, x: Tensor) -> Tensor:
+    """x + output(silu(norm(taps * (values · sigmoid(gates)))))"""
+    y = g.linear(x, p.gates, norm=p.norm)
+    width = y.shape[1] // 2
+    y = g.mul_columns(g.resize_heads(y, 1, width), g.activate(y, "sigmoid"), width)
+    y = g.conv1d(y, p.taps, p.state)
+    y = g.activate(normed(g, y, p.between), "silu")
+    return output(g, p.output, y, x)
+
+
+@dataclass(frozen=True)
+class NormedProjector(Projector):
+    """Gemma 4: W norm(V x + bias)"""
+
+    first: Weight | None
+    bias: Weight | None
+    norm: Rms
+    matrix: Weight
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = x if self.first is None else g.linear(x, self.first, bias=self.bias)
+        return g.linear(x, self.matrix, norm=self.norm)

@@ -32,7 +32,7 @@ from rwkv_gpu.measure.profiling import (
 from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import Roofline, measure_roofline
 from rwkv_gpu.measure.workload import Workload
-from rwkv_gpu.models.registry import Model, is_encoder, load_model
+from rwkv_gpu.models.registry import Model, is_encoder, load_model, refuse_source
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.vision.encoder import prepare
 from rwkv_gpu.vision.pixels import picture_of
@@ -121,6 +121,7 @@ def steps_of(
     model: Model, prompt: Sequence[int], batch: Sequence[int] | None, depth: Sequence[int], *, heads: bool = False
 ) -> list[Workload]:
     """The steps to time, as workloads."""
+    refuse_source(model)
     if is_encoder(model):
         refuse_decode({"-b": batch, "--depth": depth})
         return texts_of(model, prompt, [1], None)

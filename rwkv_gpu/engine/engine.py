@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, CacheFull, DeviceLost
-from ..models.registry import reads_whole_texts, refuse_encoder, unmasking_of
+from ..models.registry import reads_whole_texts, refuse_encoder, start_of, unmasking_of
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
@@ -20,7 +20,7 @@ from .cache.prefix_index import Key
 from .evaluation import Evaluator
 from .host_work import HostWork
 from .media import Eyes, given_rows
-from .request import Request, Update
+from .request import Request, Update, check_length
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
 from .sequence import TokenSequence
@@ -32,6 +32,7 @@ from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
 from .unmasking import DIFFUSION, Unmasker
 
+ENCODER_DECODER = "this model is an encoder-decoder: it"
 NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
 
 
@@ -99,9 +100,11 @@ class Engine:
         self._host_work = HostWork()
         self._speculation = None if speculator is None else Speculation(speculator, runner, self._slots, clock)
         how = unmasking_of(runner.model)
-        if how is not None and (context_shift is not None or initial_state is not None or speculator is not None):
-            raise BadInput(f"{DIFFUSION} takes no context shift, initial state or drafts")
         self._unmasker = None if how is None else Unmasker(runner, self._slots, how)
+        self._answer_start = start_of(runner.model)
+        kind = DIFFUSION if how is not None else "" if self._answer_start is None else ENCODER_DECODER
+        if kind and (context_shift is not None or initial_state is not None or speculator is not None):
+            raise BadInput(f"{kind} takes no context shift, initial state or drafts")
         # Number of first tokens kept when the context is full and the middle is cut. None ends the sequence instead.
         self._context_shift = context_shift
 
@@ -154,6 +157,8 @@ class Engine:
         begun = len(self._stored.begun)
         if request.images and self._eyes is None:
             raise BadInput("this model was loaded without a projector, so it takes no images and no audio")
+        if self._answer_start is not None:
+            request = self._with_source(request, self._answer_start)
         sequence = TokenSequence(
             request,
             self._runner.vocabulary,
@@ -172,6 +177,14 @@ class Engine:
             self._unmasker.check(sequence)
         sequence.key()  # slow for a long prompt
         return sequence
+
+    def _with_source(self, request: Request, start: int) -> Request:
+        """Returns a request to an encoder-decoder whose prompt ends with the token before an answer.
+
+        Nothing of it is stored, because the rows of a source depend on all of it.
+        """
+        check_length(len(request.ids), self._runner.chunk_size)
+        return replace(request, ids=[*request.ids, start], salt=replace(request.salt, once=True))
 
     def add(self, request: Request | TokenSequence) -> int:
         """Adds a request. Returns the id that its updates carry."""
@@ -294,10 +307,26 @@ class Engine:
             sequence.started, sequence.reused = True, sequence.fed
             if sequence.request.grammar is not None:
                 sequence.start_work(self._host_work.executor)
+        if self._answer_start is not None and not self._read_source(sequence):
+            return
         self._slots.draw(sequence)
         self._runner.forget_row(sequence.slot, sequence.fed)
         if not sequence.on_host:
             self._runner.remember(sequence.slot, sequence.images.text(sequence.ids), sequence.request.params)
+
+    def _read_source(self, sequence: TokenSequence) -> bool:
+        """Runs the encoder over the source of a sequence. False if the sequence lost its slot to free pages."""
+        source = sequence.ids[: sequence.prompt - 1]
+        while sequence.slot >= 0:
+            try:
+                self._runner.hidden(Batch.of([(sequence.slot, 0, source)]))
+            except CacheFull:
+                if not self._slots.free_pages():
+                    raise
+            else:
+                sequence.fed = len(source)
+                return True
+        return False
 
     def _place(self) -> tuple[list[ScheduledChunk], list[Placement]]:
         """Chooses and places the chunks of the next step. Sequences may be preempted to free pages."""

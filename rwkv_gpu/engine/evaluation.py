@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadNumbers, CacheFull
-from ..models.registry import refuse_encoder, unmasking_of
+from ..models.registry import reads_whole_texts, refuse_encoder, refuse_source
 from ..ops.batch import Batch
 from .runner import Runner
 from .slots import Slots
@@ -44,9 +44,10 @@ class Evaluator:
         """
         if not hidden:
             refuse_encoder(self._runner.model)
+            refuse_source(self._runner.model)
         run = self._runner.hidden if hidden else self._runner.step
         size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
-        if unmasking_of(self._runner.model):
+        if reads_whole_texts(self._runner.model):
             size = self._runner.chunk_size  # rows see the whole text
         slots, stored = self._slots, self._stored
         while slots.evaluating or not slots.free:

@@ -67,6 +67,7 @@ class Form:
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     blocks: str = "blk"  # prefix of the names of tensors of layers
+    attention: str = "attn"  # prefix of the names of attention's tensors in a layer
     attention_output: str = "attn_output"  # name of the matrix after attention
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # norms before attention and feed-forward
     plain_start: bool = False  # the first attention may read embeddings without a norm
@@ -284,7 +285,7 @@ class DenseFile:
 
     def attention(self, form: Form, i: int, rope: Rope | None, window: int) -> SelfAttention:
         """Returns the attention of layer i."""
-        at, hyper, tensors = f"{form.blocks}.{i}.attn", self.hyper, self.tensors
+        at, hyper, tensors = f"{form.blocks}.{i}.{form.attention}", self.hyper, self.tensors
         last = f"{form.blocks}.{i}.{form.attention_output}"
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
         causal = self.causal(form)

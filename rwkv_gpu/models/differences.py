@@ -80,4 +80,10 @@ def _swin(file: GGUFFile, arch: str) -> str | None:
     )
 
 
-FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (_window, _betas, _bias, _grok, _groves, _swin)
+def _tied(file: GGUFFile, arch: str) -> str | None:
+    if arch != "t5" or "output.weight" in file.tensors:
+        return None
+    return "its embedding is its head, so logits are divided by sqrt(width), as by the publisher. llama.cpp does not"
+
+
+FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (_window, _betas, _bias, _grok, _groves, _swin, _tied)

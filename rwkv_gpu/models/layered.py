@@ -32,6 +32,7 @@ class Ends:
     projections: tuple[Weight, ...] = ()  # matrices that multiply the last normed rows, in order: [M, D], [D, M]
     causal: bool = True  # False if rows see all of their text: an encoder, or a diffusion model
     unmasking: Unmasking | None = None  # settings of a diffusion model
+    start: int | None = None  # the token before an answer of an encoder-decoder
 
 
 @dataclass(frozen=True)

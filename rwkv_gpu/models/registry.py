@@ -79,6 +79,7 @@ MODULES = {
     "rwkv6": "rwkv6",
     "rwkv6qwen2": "rwkv6qwen2",
     "rwkv7": "rwkv7",
+    "t5": "t5",
     "talkie": "talkie",
 }
 OF_FORMS = "dense_families", "mixture_families", "deepseek2", "encoders"
@@ -116,6 +117,17 @@ def unmasking_of(model: Contents) -> Unmasking | None:
     return model.ends.unmasking if isinstance(model, Layered) else None
 
 
+def start_of(model: Contents) -> int | None:
+    """The token before an answer of an encoder-decoder; None for all other models."""
+    return model.ends.start if isinstance(model, Layered) else None
+
+
+def refuse_source(model: Contents) -> None:
+    """Refuses an encoder-decoder where tokens follow a text."""
+    if start_of(model) is not None:
+        raise BadInput("this model is an encoder-decoder: its answer does not continue a text, and that is needed here")
+
+
 def is_encoder(model: Contents) -> bool:
     """True if the model is an encoder: attention in both directions, or no output matrix."""
     if not isinstance(model, Layered) or model.ends.unmasking:
@@ -124,8 +136,8 @@ def is_encoder(model: Contents) -> bool:
 
 
 def reads_whole_texts(model: Contents) -> bool:
-    """True if a step must hold the whole text: an encoder or a diffusion model."""
-    return is_encoder(model) or unmasking_of(model) is not None
+    """True if a step must hold the whole text: an encoder, also before a decoder, or a diffusion model."""
+    return is_encoder(model) or unmasking_of(model) is not None or start_of(model) is not None
 
 
 def refuse_encoder(model: Contents) -> None:
@@ -150,6 +162,7 @@ def load_next_token_model(file: GGUFFile) -> Model:
     model = load_generator(file)
     if unmasking_of(model):
         raise BadInput(f"{file.path}: this model generates by diffusion, and token by token is needed here")
+    refuse_source(model)
     return model
 
 

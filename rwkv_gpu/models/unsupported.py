@@ -17,7 +17,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dots3note", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
-    "t5": ("a decoder that attends to an encoder; its encoder alone, as t5encoder, makes embeddings",),
 }
 
 

@@ -119,7 +119,7 @@ def decode_partition(
     """The partition for decode, with at most `max_pages` pages per sequence; splits the context if that is faster."""
     sizes, sharing = tuning.attention, how.heads // cache.heads
     lanes, prefetch_depth = sizes.decode_lanes, sizes.prefetch_keys
-    sharing_keys = _sharing_keys(sharing, cache.size, tuning, can)
+    sharing_keys = None if how.biases else _sharing_keys(sharing, cache.size, tuning, can)
     if sharing_keys is not None:
         shared, lanes_per_key, lanes = sharing_keys
         grain, groups = (
@@ -200,7 +200,7 @@ def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> i
 
 def lanes_share_keys(cache: Cache, how: Attention, tuning: Tuning, can: Capabilities) -> bool:
     """True if several lanes share a key in decode."""
-    return _sharing_keys(how.heads // cache.heads, cache.size, tuning, can) is not None
+    return how.biases is None and _sharing_keys(how.heads // cache.heads, cache.size, tuning, can) is not None
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:

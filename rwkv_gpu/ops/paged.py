@@ -61,19 +61,22 @@ def slopes(alibi: float, heads: int) -> Array:
     return (2.0 ** (-alibi / power * np.where(head < power, head + 1, head - power + 0.5))).astype(np.float32)
 
 
-def relative_biases(table: Array, heads: int) -> npt.NDArray[np.float32]:
+def relative_biases(table: Array, heads: int, *, causal: bool = False) -> npt.NDArray[np.float32]:
     """The bias of each head at the positions -FAR to FAR of a key relative to the query, from a table by bucket:
     [H, 2 · FAR + 1]
 
-    Keys that follow the query have the second half of the B buckets. In each half, the first B / 4 distances have a
-    bucket each, and longer ones share buckets that widen with the logarithm of the distance, up to FAR.
+    Unless attention is causal, keys that follow the query have the second half of the B buckets. The first half of the
+    buckets of a side have a distance each, and longer distances share buckets that widen with the logarithm of the
+    distance, up to FAR.
     """
     rows = table.reshape(-1, heads).astype(np.float32)
-    half, relative = len(rows) // 2, np.arange(-FAR, FAR + 1)
-    exact, distances = half // 2, np.abs(relative)
+    side, relative = len(rows) // (1 if causal else 2), np.arange(-FAR, FAR + 1)
+    exact, distances = side // 2, np.abs(relative)
     growth = np.log(np.maximum(distances, 1) / exact) / np.log(FAR / exact)
-    shared = exact + np.floor(growth * (half - exact) + 1e-6).astype(np.int64)  # float64 may miss a whole number
-    buckets = np.where(distances < exact, distances, np.minimum(shared, half - 1)) + half * (relative > 0)
+    shared = exact + np.floor(growth * (side - exact) + 1e-6).astype(np.int64)  # float64 may miss a whole number
+    buckets = np.where(distances < exact, distances, np.minimum(shared, side - 1))
+    if not causal:
+        buckets += side * (relative > 0)
     return np.ascontiguousarray(rows[buckets].T)
 
 

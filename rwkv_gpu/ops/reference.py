@@ -582,7 +582,7 @@ class Reference(Ops[Array]):
         if k is not None and v is not None:
             self.write_keys(k, v, cache, how)
         sinks = self.weights[how.sinks.name] if how.sinks else None
-        biases = relative_biases(self.weights[how.biases.name], how.heads) if how.biases else None
+        biases = relative_biases(self.weights[how.biases.name], how.heads, causal=how.causal) if how.biases else None
         y = np.empty_like(q)
         bounds = self.batch.given[how.bounds] if how.bounds else None
         for segment in self.batch.segments:

@@ -262,7 +262,7 @@ class Attention:
     softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0: none
     alibi: float = 0.0  # B: penalty per position of distance, 2^(-B / P) in the first head to 2^-B in the P-th
     # [B, H] as one vector: what the scores of each head gain, by the bucket of a key's position relative to the query
-    # (see `relative_biases` in ops/paged.py). Not if causal.
+    # (see `relative_biases` in ops/paged.py).
     biases: Weight | None = None
     sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
     head: int = 0  # numbers of a head without padding; 0: all N

@@ -898,10 +898,10 @@ def bert(seed: int, sizes: Sizes, heads: int, *, layers: int = 2, types: int = 2
     return tensors | {"position_embd.weight": (positions, "F32")}, keys | own
 
 
-def t5_encoder(seed: int, *, gated: bool = False, buckets: int = 32) -> Made:
+def t5_encoder(seed: int, *, width: int = 64, gated: bool = False, buckets: int = 32) -> Made:
     """A T5 encoder: two layers share a table of biases by relative position, and the third has one of its own."""
     heads, layers, size = 4, 3, 8
-    plain = transformer(seed, Sizes(64, 64, size, "Q8_0", "Q8_0"), kv=heads, heads=heads, layers=layers)
+    plain = transformer(seed, Sizes(width, 64, size, "Q8_0", "Q8_0"), kv=heads, heads=heads, layers=layers)
     names = {"attn_output": "attn_o", "output_norm": "enc.output_norm"} | ({} if gated else GATELESS)
     tensors, keys = without_head(renamed(plain, names))
     tensors = {name.replace("blk.", "enc.blk.", 1): value for name, value in tensors.items()}
@@ -911,6 +911,22 @@ def t5_encoder(seed: int, *, gated: bool = False, buckets: int = 32) -> Made:
     own: Keys = {"attention.key_length": size, "attention.value_length": size}
     keys = {name: value for name, value in keys.items() if not name.startswith("rope.") and name != "attention.causal"}
     return tensors, keys | own | {"attention.relative_buckets_count": buckets}
+
+
+def t5(seed: int, *, gated: bool = False, tied: bool = False, layers: int = 2) -> Made:
+    """A T5: an encoder of three layers, and a decoder whose first two layers share a table of biases."""
+    tensors, keys = t5_encoder(seed, width=32, gated=gated)
+    of_decoder, crossing = (t5_encoder(seed + other, width=32, gated=gated)[0] for other in (5, 10))
+    for i in range(layers):
+        for name in [name for name in of_decoder if name.startswith(f"enc.blk.{i}.")]:
+            tensors[f"dec{name[3:]}"] = of_decoder[name]
+            if ".attn_" in name and "rel_b" not in name:
+                tensors[f"dec{name[3:].replace('attn', 'cross_attn')}"] = crossing[name]
+    tensors["dec.output_norm.weight"] = of_decoder["enc.output_norm.weight"]
+    if not tied:
+        tensors["output.weight"] = Source(seed + 2).matrix(*tensors["token_embd.weight"][0].shape, gain=2.5), "Q8_0"
+    keys = {name: value for name, value in keys.items() if name != "pooling_type"}
+    return tensors, keys | {"decoder_block_count": layers, "decoder_start_token_id": 3}
 
 
 def sent_to_experts(made: Made, experts: int = 4) -> Made:

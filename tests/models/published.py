@@ -45,6 +45,7 @@ modern-bert      modern-bert      ibm-granite/granite-embedding-english-r2 gpt2 
 modern-bert      silu-modern-bert ibm-granite/granite-embedding-97m-multilingual-r2 gpt2 granite-embed-multi-97m bes {MODERN}
 modern-bert      modern-bert      ibm-granite/granite-embedding-311m-multilingual-r2 gpt2 granite-embed-multi-311m bes {GEMMA}
 t5encoder        t5encoder        sentence-transformers/sentence-t5-base   t5    default       -   {T5}
+t5               t5               google/flan-t5-small                     t5    default       -   {T5}
 neo-bert         neo-bert         chandar-lab/NeoBERT                      bert  jina-v2-en    be  {BERT}
 eurobert         eurobert         jinaai/jina-embeddings-v5-text-nano      gpt2  jina-v5-nano  be  {LLAMA3}
 gemma-embedding  gemma-embedding  google/embeddinggemma-300m               llama default       be  {GEMMA}

@@ -206,6 +206,7 @@ OPTIONS = {
     "scores that lose by distance, a late temperature": lambda how, _: replace(
         how, alibi=8.0, rope=None, temperature=LateTemperature(32)
     ),
+    "by relative position": lambda how, w: replace(how, biases=w["biases"], rope=None),
     "padded": lambda how, w: replace(how, head=20, norms=HeadNorms(1e-6, w["short_norm"], w["short_norm"])),
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
     "both sides": lambda how, _: replace(how, causal=False),
@@ -244,7 +245,7 @@ def test_the_first_of_the_largest_numbers_gives_a_block_its_sign(fast_device):
     assert (large == (np.sign(written) == first)).all()
 
 
-@pytest.mark.parametrize("option", list(OPTIONS)[:4])
+@pytest.mark.parametrize("option", list(OPTIONS)[:5])
 def test_every_option(fast_device, option):
     """Tested in a prompt, and in decode with separate and with shared keys, and with several runs."""
     case = Case(heads=4, kv_heads=1, size=24, rope=Rope("neox", 16, 10000.0), option=option, context=256)

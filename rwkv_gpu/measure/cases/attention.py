@@ -41,6 +41,7 @@ OPTIONS: dict[str, Option] = {
         how, softcap=1.5, sinks=w["sinks"], temperature=Temperature(0.5, 32, 1)
     ),
     "by distance, warm when late": lambda how, _: replace(how, alibi=8.0, temperature=LateTemperature(50)),
+    "by relative position": lambda how, w: replace(how, biases=w["biases"]),
     "after the first": lambda how, _: replace(how, after_first=True),
     "chunked, unturned": lambda how, _: replace(how, chunk=100, rope=None, norms=HeadNorms(1e-6, v=True)),
     CACHED: lambda how, w: replace(how, norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)),

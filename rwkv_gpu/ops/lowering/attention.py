@@ -78,8 +78,9 @@ class AttentionKernel:
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
         # The only row of a sequence attends to itself and all earlier positions.
-        # With biases, the row is its whole text, and the softmax of a single score needs no bias.
-        op = replace(op, how=replace(op.how, causal=True, bounds="", biases=None), bounds=None)
+        # Without a causal mask, the row is its whole text, and the softmax of a single score needs no bias.
+        biases = op.how.biases if op.how.causal else None
+        op = replace(op, how=replace(op.how, causal=True, bounds="", biases=biases), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
     fmt = to.memory.caches.format_of(op.cache)
@@ -131,7 +132,7 @@ def write_keys(to: Lowering, node: Node, op: WriteKeys) -> None:
 
 def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition | None:
     """The partition for decode on matrix units; None if they are not used."""
-    if op.whole_norms or to.memory.caches.format_of(op.cache).name != "f16":
+    if op.whole_norms or op.how.biases or to.memory.caches.format_of(op.cache).name != "f16":
         return None
     return matrix_decode_partition(op.cache, op.how, node.rows, to.memory.caches.max_pages, to.tuning, to.can)
 
@@ -508,9 +509,10 @@ def _scores(to: Lowering, op: Attend, base: float) -> Extra:
 def _biases(to: Lowering, how: Attention) -> dict[str, Operand]:
     """The biases of each head by relative position, which all layers with the same table share."""
     assert how.biases is not None
-    assert not how.causal
-    table, heads, weights = how.biases, how.heads, to.weights  # so that `make` does not keep `to` alive
-    made = CachedTensor(("biases", table.name), lambda: relative_biases(weights.read_vector(table.name), heads))
+    table, heads, causal, weights = how.biases, how.heads, how.causal, to.weights  # `make` must not keep `to` alive
+    made = CachedTensor(
+        ("biases", table.name), lambda: relative_biases(weights.read_vector(table.name), heads, causal=causal)
+    )
     return {"biases": made}
 
 

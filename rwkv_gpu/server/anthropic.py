@@ -254,7 +254,7 @@ def _text_of(part: Any, where: str) -> str:
         return str(source[name])
     if kind == "document" and isinstance(source, dict) and source.get("type") == "content":
         return _text(source.get("content"), where)
-    message = f"{where} holds a part of the type {kind!r}; only texts and documents are understood here"
+    message = f"{where} holds a part of the type {kind!r}; only texts and documents of text are understood here"
     raise ApiError(400, message, param="messages")
 
 

@@ -160,6 +160,7 @@ async def apply_template(service: Service, call: Call) -> Response:
     name, think = model_name(fields), fields.pop("think", None)
     wants_stream(fields)
     _, llm = await service.use(call, name)
+    messages = await service.pdfs.filled(messages)
 
     def prompt() -> str:
         preset = llm.preset or Preset("")

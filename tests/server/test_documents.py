@@ -53,6 +53,8 @@ def test_every_api_takes_pdf_files_in_messages(server):
     data, asked = pdf("The sea is wide.", "Foxes bark."), {"type": "text", "text": "Why?"}
     count = tokens(server, [{"type": "text", "text": "The sea is wide.\n\nFoxes bark.\n"}, asked])
     assert tokens(server, [file(data), asked]) == count > tokens(server, [asked])
+    body = {"messages": [{"role": "user", "content": [file(data)]}]}
+    assert "Foxes bark." in server.post("/apply-template", body)["prompt"]
     source = {"type": "base64", "media_type": "application/pdf", "data": encoded(data)}
     document = {"type": "document", "source": source, "title": "sea.pdf"}
     result = {"type": "tool_result", "tool_use_id": "1", "content": [document]}

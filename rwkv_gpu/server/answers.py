@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -55,6 +56,7 @@ class Answers:
         self._arrived: list[tuple[int, Item]] = []
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
+        self._reading: set[int] = set()  # answers whose progress was reported
         self.each: list[Answer] = []
         self.running = 0  # number of answers that have not ended
 
@@ -88,7 +90,10 @@ class Answers:
                 elif isinstance(item, End):
                     self.running = sum(answer.running for answer in self.each)
                 elif self._progress and isinstance(item, PromptProgress):
-                    news.append((index, item))
+                    reused = self.each[index].completion.stats.reused_tokens
+                    first = index not in self._reading and reused < item.done  # as in llama-server
+                    news += [(index, replace(item, done=reused))] * first + [(index, item)]
+                    self._reading.add(index)
             if news or self.ended:
                 return news
 

@@ -46,14 +46,16 @@ FAMILY = Family(error_body, lambda error, request_id: event(error_body(error, re
 def routes(service: Service) -> list[Route]:
     """The routes of this API."""
     endpoint = partial(Endpoint, service, FAMILY)
-    chats, listed = endpoint(chat_completions, takes_body=True), endpoint(models)
+    chats, counts = (endpoint(handler, takes_body=True) for handler in (chat_completions, input_tokens))
+    listed = endpoint(models)
     return [
         get("/v1/models", listed),
         get("/models", listed),  # as in llama-server, which has both paths
         get("/v1/models/{name:path}", endpoint(model)),
         post("/v1/chat/completions", chats),
         post("/chat/completions", chats),
-        post("/v1/chat/completions/input_tokens", endpoint(input_tokens, takes_body=True)),
+        post("/v1/chat/completions/input_tokens", counts),
+        post("/chat/completions/input_tokens", counts),
         post("/v1/completions", endpoint(completions, takes_body=True)),
         post("/v1/embeddings", endpoint(embeddings, takes_body=True)),
     ]

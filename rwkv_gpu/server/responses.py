@@ -31,6 +31,7 @@ def routes(service: Service) -> list[Route]:
         post("/v1/responses", endpoint(responses, takes_body=True)),
         post("/responses", endpoint(responses, takes_body=True)),
         post("/v1/responses/input_tokens", endpoint(input_tokens, takes_body=True)),
+        post("/responses/input_tokens", endpoint(input_tokens, takes_body=True)),
         get("/v1/responses/{id}", endpoint(stored)),
         delete("/v1/responses/{id}", endpoint(remove)),
     ]

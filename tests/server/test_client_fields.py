@@ -144,7 +144,9 @@ def test_the_only_model_answers_to_any_name_unless_names_are_strict():
 def test_prompt_tokens_are_counted_before_a_request(llama):
     body = {"messages": HI, "max_tokens": 2}
     used = llama.post("/v1/chat/completions", body)["usage"]["prompt_tokens"]
-    assert llama.post("/v1/chat/completions/input_tokens", body)["input_tokens"] == used
+    for path, fields in (("/chat/completions", body), ("/responses", {"input": HI})):
+        for root in ("/v1", ""):
+            assert llama.post(f"{root}{path}/input_tokens", fields)["input_tokens"] == used
 
 
 def test_metrics_have_the_names_of_llama_server_and_vllm(llama):

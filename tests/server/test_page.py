@@ -84,6 +84,7 @@ def test_a_stream_reports_progress_of_the_prompt(server):
     body = {"messages": [{"role": "user", "content": "word " * 150}], "max_tokens": 2, "return_progress": True}
     found = server.stream("/v1/chat/completions", body)
     told = [one["prompt_progress"] for one in found if isinstance(one, dict) and "prompt_progress" in one]
+    assert told[0]["processed"] == told[0]["cache"]
     assert len(told) > 1 and told[-1]["processed"] == told[-1]["total"] > 100
     assert [one["processed"] for one in told] == sorted(one["processed"] for one in told)
     plain = server.stream("/v1/chat/completions", {**body, "return_progress": False})

@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..errors import BadInput, BadTemplate, UnsupportedModel
@@ -153,7 +154,8 @@ def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
     if data["system"] is None:
         talks = [[m for m in one if m["role"] != "system"] for one in talks]
     expected = [_rendered(chat, one, think) for one in talks]
-    for data["edits"] in _edits(marks):
+    data["answer"], lead, around = _reasons(chat, marks, think, data)
+    for data["late"], data["edits"] in itertools.product((False, True), [*_edits(marks, lead, around)]):
         if all(join(data, one) == prompt for one, prompt in zip(talks, expected, strict=True)):
             break
     else:
@@ -163,21 +165,41 @@ def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
 
 
 Messages = Sequence[Mapping[str, str]]
-_S, _U, _A, _V = "a-system-text", "a-question", "an-answer", "another-one"
+_S, _U, _R, _A, _V = "a-system-text", "a-question", "a-thought", "an-answer", "another-one"
 _BLANK = rf"[{_SPACE}\x1c-\x1f]"  # what Python strips
 _END = r"(?![\s\S])"  # of a text, in Python and in JavaScript
 
 
-def _edits(marks: Marks) -> Iterator[dict[str, list[str]]]:
-    """Patterns by role whose matches are replaced by the first group, in order; simple edits come first."""
+Edit = list[str]  # a pattern, and the texts around its first group that replace a match
+
+
+def _edits(marks: Marks, lead: str, around: tuple[str, str]) -> Iterator[dict[str, list[Edit]]]:
+    """Edits of messages by role, in order; simple ones come first."""
     opening, closing = (re.sub(r"[|\[\]]", r"\\\g<0>", mark) for mark in (marks.opening, marks.closing))
     rests = ("()", r"\n*()", rf"\n*([\s\S]*?)\n*{_END}", rf"{_BLANK}*([\s\S]*?){_BLANK}*{_END}")
-    thoughts = [[], *([rf"^[\s\S]*{closing}{rest}"] for rest in rests), [rf"{opening}[\s\S]*?(?:{closing}|{_END})()"]]
-    lines: list[list[str]] = [[], [r"\r(?=\n)()", r"\n(?=\n)()"]]  # blank lines are left out
+    drops = [*(rf"^[\s\S]*{closing}{rest}" for rest in rests), rf"{opening}[\s\S]*?(?:{closing}|{_END})()"]
+    kept = (rf"^{gap}{opening}{gap}([\s\S]*?){gap}{closing}{gap}" for gap in (r"\n*", f"{_BLANK}*"))
+    thoughts: list[list[Edit]] = [[], *([[drop, "", ""]] for drop in drops), *([[one, *around]] for one in kept)]
+    lines: list[list[Edit]] = [[], [[r"\r(?=\n)()", "", ""], [r"\n(?=\n)()", "", ""]]]  # blank lines are left out
     start, end = f"^{_BLANK}+()", f"{_BLANK}+{_END}()"
-    strips = [[], [f"{start}|{end}"], [start], [end]]
-    for both, drop, user, answer, system in itertools.product(lines, thoughts, strips, strips, strips):
-        yield {"user": both + user, "assistant": both + drop + answer, "system": system}
+    strips: list[list[Edit]] = [[], *([[strip, "", ""]] for strip in (f"{start}|{end}", start, end))]
+    lacks = "", rf"(?![\s\S]*{closing})", rf"(?![\s\S]*{opening})"
+    leads: list[list[Edit]] = [[[f"^(){one}", lead, ""]] for one in lacks]
+    each = itertools.product(lines, thoughts, strips, strips, strips, leads if lead else [[]])
+    for both, thought, user, answer, system, before in each:
+        for edits in (thought + answer, answer + thought):
+            yield {"user": both + user, "assistant": both + edits + before, "system": system}
+
+
+def _reasons(
+    chat: ChatFormat, marks: Marks, think: bool | None, data: Mapping[str, Any]
+) -> tuple[str, str, tuple[str, str]]:
+    """The text before an earlier answer up to marks of reasoning, these marks, and the texts around its reasoning."""
+    answer = re.split("|".join(map(re.escape, (marks.opening, marks.closing))), data["answer"])[0]
+    talk = _talk(_U, f"{marks.opening}\n{_R}\n{marks.closing}\n\n{_A}", _V)
+    before, _, after = _rendered(chat, talk, think).partition(_R)
+    around = before.removeprefix(data["start"] + _U + answer), after.partition(_A)[0]
+    return answer, data["answer"].removeprefix(answer), around
 
 
 def _talk(*texts: str, system: str | None = None) -> list[dict[str, str]]:
@@ -198,7 +220,12 @@ CONVERSATIONS = (
 def _thoughtful(marks: Marks) -> list[list[dict[str, str]]]:
     """Conversations whose answers have reasoning: ended, in short, and cut off."""
     opening, closing = marks.opening, marks.closing
-    answers = f"{opening}\nhm so\n{closing}\n\nIt is 2.", f"{opening}hm{closing}Two. \n", f"{opening}\nhm, so"
+    answers = (
+        f"{opening}\nhm so\n{closing}\n\nIt is 2.",
+        f"{opening}hm{closing}Two. \n",
+        f"{opening} hm {closing} Two.",
+        f"{opening}\nhm, so",
+    )
     return [_talk("one", answer, "two", "three", "four") for answer in answers]
 
 
@@ -229,15 +256,24 @@ def _cut(text: str, mark: str) -> tuple[str, str]:
     return before, after
 
 
+def _edited(chat: Mapping[str, Any], message: Mapping[str, str]) -> str:
+    text = message["content"]
+    for pattern, before, after in chat["edits"][message["role"]]:
+        text = re.sub(pattern, partial(_put, before, after), text)
+    return text
+
+
+def _put(before: str, after: str, found: re.Match[str]) -> str:
+    return before + (found[1] or "") + after
+
+
 def join(chat: Mapping[str, Any], messages: Messages) -> str:
     """The prompt of a conversation, as the browser makes it."""
     after = {"system": "first", "user": "answer", "assistant": "question"}
-    prompt = chat["system" if messages[0]["role"] == "system" else "start"]
-    for number, message in enumerate(messages):
-        role, text = message["role"], message["content"]
-        if number:
-            prompt += chat[after[messages[number - 1]["role"]]]
-        for pattern in chat["edits"][role]:
-            text = re.sub(pattern, r"\1", text)
-        prompt += text
+    turns = [(message["role"], _edited(chat, message)) for message in messages]
+    if chat["late"] and turns[0][0] == "system":  # the system text is a part of the last question
+        turns = [*turns[1:-1], ("user", turns[0][1] + chat["first"] + turns[-1][1])]
+    prompt = chat["system" if turns[0][0] == "system" else "start"]
+    for number, (_, text) in enumerate(turns):
+        prompt += (chat[after[turns[number - 1][0]]] if number else "") + text
     return str(prompt) + str(chat["ending"]) + str(chat["opening"])

@@ -29,7 +29,11 @@ SCRIPT = Path(__file__).with_name("conversation.js")
 
 
 # Templates that leave out the reasoning of earlier answers, each in another way.
-TEMPLATES = "Qwen-Qwen3-0.6B", "deepseek-ai-DeepSeek-V3.1", "google-gemma-4-31B-it", "MiniMax-M2", "LFM2.5-8B-A1B"
+TEMPLATES = (
+    "Qwen-Qwen3-0.6B", "Qwen3.5-4B", "deepseek-ai-DeepSeek-V3.1", "google-gemma-4-31B-it", "MiniMax-M2",
+    "LFM2.5-8B-A1B", "poolside-Laguna-XS-2.1",
+    "mistralai-Mistral-Nemo-Instruct-2407",  # the system text goes to the last question
+)  # fmt: skip
 THOUGHTFUL = [
     {"role": "user", "content": "one"},
     {"role": "assistant", "content": "<think>\nhm\n</think>\n\nIt is 2.\n"},

@@ -76,15 +76,7 @@ def test_prompts_of_exported_templates_equal_those_of_the_template():
             )
 
 
-REFUSED = {  # templates that come with llama.cpp, and the reason
-    "openai-gpt-oss-120b": "its answers are in channels",
-    "mistralai-Mistral-Nemo-Instruct-2407": "changes messages in a way",  # the system text goes to the last question
-    "Bielik-11B-v3.0-Instruct": "changes messages in a way",  # these set reasoning in another form
-    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "changes messages in a way",
-    "inclusionai-ling-3.0-flash": "changes messages in a way",
-    "poolside-Laguna-XS-2.1": "changes messages in a way",
-    "poolside-Laguna-XS.2": "changes messages in a way",
-}
+REFUSED = {"openai-gpt-oss-120b": "its answers are in channels"}  # templates that come with llama.cpp
 
 
 def chosen_by(chat, think):

@@ -34,11 +34,12 @@ export function settingsOf(given, strict = true) {
 export function promptOf(chat, messages) {
   need(messages[0]?.role !== "system" || chat.system !== null, "This model takes no system prompt.");
   const after = { system: chat.first, user: chat.answer, assistant: chat.question }; // the text after a message of a role
-  let prompt = messages[0]?.role === "system" ? chat.system : chat.start;
-  messages.forEach(({ role, content, raw }, at) => {
-    if (at) prompt += after[messages[at - 1].role];
-    prompt += chat.edits[role].reduce((text, pattern) => text.replace(new RegExp(pattern, "gu"), "$1"), raw ?? content);
-  });
+  const edited = (text, [pattern, left, right]) => text.replace(new RegExp(pattern, "gu"), (_, group = "") => left + group + right);
+  let turns = messages.map(({ role, content, raw }) => [role, chat.edits[role].reduce(edited, raw ?? content)]);
+  // The system text may be a part of the last question.
+  if (chat.late && turns[0][0] === "system") turns = [...turns.slice(1, -1), ["user", turns[0][1] + chat.first + turns.at(-1)[1]]];
+  let prompt = turns[0][0] === "system" ? chat.system : chat.start;
+  turns.forEach(([, text], at) => { prompt += (at ? after[turns[at - 1][0]] : "") + text; });
   return [prompt + chat.ending, chat.opening];
 }
 

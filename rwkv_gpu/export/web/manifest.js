@@ -34,9 +34,10 @@ const isTokenizer = formOf({
   strip: isFlag, clean: isFlag, absorb: areIds, absorbBefore: areIds, patterns: orNone(areTexts), merges: orNone(listOf(isPair(isId, isId))),
   scores: orNone(listOf(Number.isFinite)), bytes: orNone(areIds), prefix: orNone(isFlag), whole: orNone(isFlag), spaces: orNone(isFlag),
 });
+const areEdits = listOf((value) => areTexts(value) && value.length === 3);
 const FORM = {
   start: isText, answer: isText, question: isText, ending: isText, opening: isText, system: orNone(isText), first: orNone(isText),
-  edits: formOf({ system: areTexts, user: areTexts, assistant: areTexts }), begun: isText, due: isText,
+  edits: formOf({ system: areEdits, user: areEdits, assistant: areEdits }), late: isFlag, begun: isText, due: isText,
 };
 const isChange = (value) => value === undefined || formOf(Object.fromEntries(Object.keys(value).map((name) => [name, FORM[name]])))(value);
 const isChat = formOf({

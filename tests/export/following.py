@@ -6,7 +6,7 @@ from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.ops.batch import Batch
 
-FAMILIES = ("rwkv7", "rwkv6", "mamba2", "lfm2", "qwen3", "qwen35", "llama", "gemma3")  # of tiny models
+FAMILIES = ("rwkv7", "rwkv6", "mamba2", "lfm2", "qwen3", "qwen35", "llama", "gemma3", "qwen3moe")
 
 
 def prompt_of(vocabulary: int) -> list[int]:

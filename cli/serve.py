@@ -265,7 +265,8 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")
         models[name] = ServedModel(name, first)
-    for text in aliases:
+    only = f"={next(iter(models), '')}" if len(models) == 1 else ""
+    for text in (one if "=" in one else one + only for names in aliases for one in names.split(",")):
         alias, equals, name = text.partition("=")
         if folder is not None and name not in models and name in (files := models_of(folder)):
             models[name] = ServedModel(name, files[name])

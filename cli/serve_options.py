@@ -50,8 +50,8 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Also serve all GGUF files in this folder. Each is loaded at its first use.",
     ),
     _models(
-        "-a", "--alias", multiple=True, metavar="NAME=MODEL",
-        help="Another name for a model, such as gpt-4o=qwen3. Can be repeated.",
+        "-a", "--alias", multiple=True, metavar="NAME[=MODEL]",
+        help="Another name for a model, such as gpt-4o=qwen3; of a single model, the name alone. Can be repeated.",
     ),
     _models(
         "--max-models", type=click.IntRange(1), metavar="N",

@@ -10,6 +10,7 @@ from typing import IO
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.replace_file import replace_bytes
+from rwkv_gpu.text.builtin_templates import BUILT_IN
 from rwkv_gpu.writer_lock import WriterLock
 
 from .printing import print_text
@@ -92,5 +93,9 @@ def lines_of(text: str) -> list[str]:
 
 
 def template_text(template: str) -> str:
-    """The name of a built-in chat template, or the text of a file."""
-    return read_text(template, MOST_SETTING) if os.path.isfile(template) else template
+    """The name of a built-in chat template, a template itself, or the text of a file."""
+    if os.path.isfile(template):
+        return read_text(template, MOST_SETTING)
+    if "{" not in template and template not in BUILT_IN:
+        raise BadInput(f"{template} is no file and no built-in chat template; known: {', '.join(BUILT_IN)}")
+    return template

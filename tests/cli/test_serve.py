@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -212,6 +213,24 @@ def test_the_parts_of_a_model_are_one_model_under_its_name(tmp_path):
         path.touch()
     [model] = served(tuple(map(str, paths)), None, ())
     assert (model.name, model.path) == ("large", str(paths[1]))
+
+
+def test_a_single_model_has_aliases_by_their_names_alone(tmp_path):
+    paths = tuple(str(tmp_path / f"{name}.gguf") for name in "ab")
+    for path in paths:
+        Path(path).touch()
+    [model] = served(paths[:1], None, ("gpt-4o,mine", "other=a"))
+    assert model.aliases == ("gpt-4o", "mine", "other")
+    with pytest.raises(BadInput, match="--alias mine is not NAME=MODEL with one of the models a, b"):
+        served(paths, None, ("mine",))
+
+
+def test_a_template_that_is_neither_a_file_nor_built_in_is_refused_at_the_start():
+    for command in ("serve", "chat", "batch"):
+        files = ["in.jsonl", "out.jsonl"] if command == "batch" else []
+        result = CliRunner().invoke(cli, [command, MODEL, *files, "--chat-template", "./none.jinja"])
+        assert result.exit_code == 2
+        assert "./none.jinja is no file and no built-in chat template; known: rwkv-world" in result.stderr
 
 
 def test_two_models_of_one_name_are_refused():

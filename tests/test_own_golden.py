@@ -41,7 +41,7 @@ IN_NUMPY = (
     # Their kernels are tested by others: by Gemma 2, models with experts, or Llama.
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
     # Their experts or their hybrid layers are tested by others.
-    *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
+    *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35", "tiny-hrm_text"),
     # Models that only recombine parts of others. The exceptions have gated heads, limited gates, a router that reads
     # the layer's input, norms after a sum of experts and a feed-forward, ALiBi, or layer norms (with biases, without,
     # and before experts).

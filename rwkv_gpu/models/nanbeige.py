@@ -35,11 +35,11 @@ def load(file: GGUFFile) -> Looped:
     period = len(once.feeds)
     if times * period > MOST_LAYERS:
         raise UnsupportedModel(f"{file.path}: {times} times {period} layers are too many; known: up to {MOST_LAYERS}")
-    attentions = tuple(_apart(one, i) for i, one in enumerate(once.attentions * times))
+    attentions = tuple(apart(one, i) for i, one in enumerate(once.attentions * times))
     between = not file.bool(f"{ARCH}.skip_loop_final_norm", default=False)
     return Looped(once.ends, once.weights, attentions, once.parallel, once.feeds * times, period, between)
 
 
-def _apart(p: SelfAttention, i: int) -> SelfAttention:
+def apart(p: SelfAttention, i: int) -> SelfAttention:
     """The attention with a KV cache of its own."""
     return replace(p, cache=replace(p.cache, name=f"blk.{i}.kv"))

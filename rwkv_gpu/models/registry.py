@@ -60,6 +60,7 @@ MODULES = {
     "gemma3n": "gemma3n",
     "gemma4": "gemma4",
     "granitehybrid": "granitehybrid",
+    "hrm_text": "hrm_text",
     "jamba": "jamba",
     "kimi-linear": "kimi_linear",
     "lfm2": "lfm2",

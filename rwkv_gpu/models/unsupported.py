@@ -10,11 +10,10 @@ STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "hrm_text": ("two stacks of layers that are run in turns",),
     "graniteswitch": ("adapters that a token chooses",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-} | {
-    **dict.fromkeys(("dots3note", "minimax-m3"), (SPARSE,)),
+    "dots3note": ("window layers of latent attention",),
+    "minimax-m3": ("attention to blocks of positions that an indexer chooses",),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
 }

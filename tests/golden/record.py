@@ -929,6 +929,19 @@ def t5(seed: int, *, gated: bool = False, tied: bool = False, layers: int = 2) -
     return tensors, keys | {"decoder_block_count": layers, "decoder_start_token_id": 3}
 
 
+def in_stacks(made: Made, high: int, low: int) -> Made:
+    """Makes the layers two stacks that run in turns, with gated attention and norms without weights."""
+    g, (tensors, keys) = Source(181), made
+    layers, width = int(keys["block_count"]), int(keys["embedding_length"])
+    tensors = {name: value for name, value in tensors.items() if "norm" not in name}
+    for i in range(layers):
+        shape = tensors[f"blk.{i}.attn_q.weight"][0].shape
+        tensors[f"blk.{i}.attn_gate.weight"] = g.matrix(*shape), "Q8_0"
+    tensors["hrm.z_l_init"] = 10 * g.vector(width), "F32"
+    cycles: Keys = {"hrm.layers_per_stack": layers // 2, "hrm.h_cycles": high, "hrm.l_cycles": low}
+    return tensors, keys | cycles | {"block_count": layers // 2 * high * (low + 1), "embedding_scale": 0.5}
+
+
 def sent_to_experts(made: Made, experts: int = 4) -> Made:
     """Replaces the feed-forward of every second layer, beginning with the second, by experts without gates."""
     g, (tensors, keys) = Source(115), made
@@ -1258,6 +1271,7 @@ MODELS = {
     ),
     "refact": lambda: transformer(129, SMALL, kv=1),
     "grovemoe": lambda: grove(131),
+    "hrm_text": lambda: in_stacks(transformer(180, Sizes(32, 64, 16, "Q8_0", "Q8_0"), layers=4, kv=1, heads=2), 2, 2),
     "nanbeige": lambda: renamed(transformer(127, SMALL), {}, {"num_loops": 2}),
     "talkie": lambda: adding_embeddings(129),
     "gpt2": lambda: placed(97, kv=4),

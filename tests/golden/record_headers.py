@@ -88,8 +88,8 @@ def folded(tensors: list[list[Any]]) -> list[list[Any]]:
     """Returns rows of layers with the same tensors."""
     layers: dict[int, list[Any]] = {}
     for key, shape, kind in tensors:
-        number = re.match(r"(?:enc\.)?blk\.(\d+)\.", key)
-        row = [re.sub(r"^((?:enc\.)?blk)\.\d+\.", r"\1.{i}.", key), shape, kind]
+        number = re.match(r"(?:(?:enc|dec)\.)?blk\.(\d+)\.", key)
+        row = [re.sub(r"^((?:(?:enc|dec)\.)?blk)\.\d+\.", r"\1.{i}.", key), shape, kind]
         layers.setdefault(int(number[1]) if number else -1, []).append(row)
     rows: dict[str, list[Any]] = {}
     for number, found in sorted(layers.items()):

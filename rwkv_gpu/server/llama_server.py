@@ -299,7 +299,7 @@ def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequenc
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
-    more: Json = {}
+    settings, more = settings_of(request.params), dict[str, Any]()
     if asked.get("logprobs"):
         more["completion_probabilities"] = _probabilities(running.llm, answer.events, asked)
     if not paths or "prompt" in paths:
@@ -308,8 +308,8 @@ def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequenc
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": running.slot, "stop": True,
         "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
-        "generation_settings": {**settings_of(request.params), **asked}, "has_new_line": "\n" in done.text,
-        "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
+        "generation_settings": {**settings, **asked, "logit_bias": settings["logit_bias"]},
+        "has_new_line": "\n" in done.text, "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
         "tokens_cached": len(request.ids) + stats.new_tokens, "timings": stats.timings, **more,
     }  # fmt: skip
     return _picked({**whole, **changed}, paths)
@@ -318,7 +318,7 @@ def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequenc
 def settings_of(params: SamplingParams) -> Json:
     """Sampling settings under llama-server's names."""
     ends = {"stop": [*params.stop], "ignore_eos": params.ignore_eos, "n_predict": params.max_tokens}
-    biases = [{"token": token, "bias": bias} for token, bias in params.logit_bias.items() if bias > -math.inf]
+    biases = [{"token": token, "bias": bias if bias > -math.inf else None} for token, bias in params.logit_bias.items()]
     adapters = [] if params.lora is None else [{"name": name, "scale": scale} for name, scale in params.lora.items()]
     same = {name: getattr(params, name) for name in SAME_NAMES}
     return {

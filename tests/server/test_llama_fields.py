@@ -64,6 +64,19 @@ def test_a_prompt_without_cache_finds_and_leaves_nothing(request, which):
     assert served.post("/v1/chat/completions", chat)["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
 
 
+def test_settings_of_an_answer_list_biases_and_ignored_ends(llama):
+    def biases(**more):
+        return llama.post("/completion", {"prompt": "hello", "n_predict": 1, **more})["generation_settings"][
+            "logit_bias"
+        ]
+
+    assert biases() == []
+    given = biases(logit_bias=[[5, 1.5], [6, False]])
+    assert given == [{"token": 5, "bias": 1.5}, {"token": 6, "bias": None}]
+    ends = biases(ignore_eos=True)
+    assert ends and {one["bias"] for one in ends} == {None}
+
+
 def test_prompts_may_mix_texts_and_ids(llama):
     def ids(text):
         return llama.llm.tokenize(text)

@@ -44,6 +44,7 @@ def export_plan(
 
     One process at a time exports to a folder. Shards that an earlier or a killed export has left are removed.
     """
+    load_next_token_model(file)  # or refuses it, before the folder is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = WriterLock(folder / MANIFEST)

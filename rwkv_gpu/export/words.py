@@ -17,7 +17,7 @@ from ..text.rwkv import RwkvTokenizer
 from ..text.special import MATCHED
 from ..text.spm import SpmTokenizer
 from ..text.template import ChatTemplate
-from ..text.thinking import Marks, marks_of, opened
+from ..text.thinking import Marks, opened
 from ..text.tokenizer import load_tokenizer
 from ..text.vocabulary import Kind, read_flag, read_id, read_merges, read_name, read_scores
 
@@ -129,7 +129,7 @@ def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     tokenizer = load_tokenizer(metadata)
     try:
         chat = ChatFormat(tokenizer, ChatTemplate.from_metadata(metadata), vocabulary)
-        marks = marks_of(chat.template.source)
+        marks = chat.marks
         if marks.channels:
             raise UnsupportedModel("its answers are in channels (Harmony), which a page cannot separate")
         data = _form(chat, marks, None)

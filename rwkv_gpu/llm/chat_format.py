@@ -126,8 +126,8 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.template = template
         harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # independent of the template
-        self._marks = marks_of(template.source + CHANNEL * harmony)
-        around = [tokenizer.encode(mark, parse=True) for mark in self._marks.around]
+        self.marks = marks_of(template.source + CHANNEL * harmony)  # of reasoning
+        around = [tokenizer.encode(mark, parse=True) for mark in self.marks.around]
         self._around = frozenset(ids[0] for ids in around if len(ids) == 1)
         end, between = template.end_of_turn(), template.next_turn().rstrip()
         # If a turn has no end mark, as in GLM, the mark of the next turn ends it, if it is a special token.
@@ -183,16 +183,16 @@ class ChatFormat:
         transcript = nearest.prompt(tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         system_tokens = self._system_tokens(messages, transcript, [given, chosen, salt], limits)
-        thoughts = opened(whole.removesuffix(begun), self._marks.opening, self._marks.closing)
-        repeats = not self._marks.channels
+        thoughts = opened(whole.removesuffix(begun), self.marks.opening, self.marks.closing)
+        repeats = not self.marks.channels
         return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun, images)
 
     def _after_thoughts(self, prompt: str) -> str:
         """The text that ends the reasoning of a prompt, so that the answer follows."""
-        thoughts = opened(prompt, self._marks.opening, self._marks.closing)
+        thoughts = opened(prompt, self.marks.opening, self.marks.closing)
         if thoughts.closed:
             return f"{thoughts.due}\n\n" if thoughts.due else ""
-        return f"{thoughts.due}\n{self._marks.closing}\n\n" if thoughts.text else ""
+        return f"{thoughts.due}\n{self.marks.closing}\n\n" if thoughts.text else ""
 
     def _variables(self, think: bool | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """The template variables: the caller's, and those that switch reasoning.
@@ -233,7 +233,7 @@ class ChatFormat:
         before = self.template.unfinished(messages, tools=tools, limits=limits, **variables)
         if before is not None:
             return [before, begun], begun
-        if self._marks.channels:
+        if self.marks.channels:
             raise BadInput("this template shows no text that an answer could continue; ask for a new answer")
         pieces = self._opened(messages[:-1], tools, limits, variables)
         return [*pieces, self._after_thoughts("".join(pieces)) + begun], begun
@@ -292,9 +292,9 @@ class ChatFormat:
         ends = self.stop_ids | self.tokenizer.stop_ids
         if form is not None:
             thoughts = prompt.thoughts
-            thinks = (thoughts.text and not thoughts.closed) or self._marks.channels
-            if after == "" and (thinks or prompt.begun.startswith(self._marks.opening)):
-                after = self._marks.answer
+            thinks = (thoughts.text and not thoughts.closed) or self.marks.channels
+            if after == "" and (thinks or prompt.begun.startswith(self.marks.opening)):
+                after = self.marks.answer
             elif after == "" and thoughts.closed and not prompt.begun:
                 after = thoughts.due
             left = budget(params, len(prompt.transcript.ids), self._context)
@@ -310,7 +310,7 @@ class ChatFormat:
 
     def limited(self, request: Request, prompt: ChatPrompt, thoughts: Thoughts, after: str | None = "") -> Request:
         """Returns the request with a limit on its reasoning. A form that includes the reasoning ends it instead."""
-        marks, begun = self._marks, prompt.thoughts
+        marks, begun = self.marks, prompt.thoughts
         reasons = marks.channels or (begun.text and not begun.closed) or marks.closing in self.template.source
         if thoughts.limit is None or after is None or not reasons:
             return request
@@ -330,9 +330,9 @@ class ChatFormat:
         texts = () if form or params.ignore_eos else self.ends
         ends = Ends((*params.stop, *texts), (*params.stop, *self.thought_ends))
         text = prompt.transcript.text.removesuffix(as_bytes(prompt.begun))
-        thinking = self._marks.splitter(as_text(text[-TAIL:]), tools=tools)
+        thinking = self.marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
-        control = self._marks.control or (tools and self.tool_form.control)
+        control = self.marks.control or (tools and self.tool_form.control)
         if control:  # the tokens that end an answer then have visible text, too
             never |= self.stop_ids | self.tokenizer.stop_ids
         goes_on = bool(prompt.begun)
@@ -342,7 +342,7 @@ class ChatFormat:
     @cached_property
     def tool_form(self) -> ToolForm:
         """The syntax of this model's tool calls."""
-        return form_of(self.template.source + CHANNEL * self._marks.channels) if self.template.knows_tools else GENERIC
+        return form_of(self.template.source + CHANNEL * self.marks.channels) if self.template.knows_tools else GENERIC
 
 
 def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, limits: Limits | None) -> tuple[int, ...]:

@@ -128,6 +128,8 @@ def test_the_scripts_are_small_and_fit_into_one():
 def test_impossible_exports_are_refused(tmp_path, monkeypatch):
     cases = {
         ("web", str(golden("tiny-llama.gguf"))): "a page cannot chat with this model: the file has no chat template",
+        ("web", str(golden("tiny-gpt-oss.gguf"))): "its answers are in channels",  # says the vocabulary
+        ("plan", str(golden("tiny-bert.gguf"))): "this model is an encoder",
         ("plan", "--single-file", str(tiny_path())): "--single-file is for `export web`",
         ("web", "--quant", "Q4_Z", str(tiny_path())): "Q4_Z",
     }

@@ -261,6 +261,14 @@ class Reference(Ops[Array]):
         y = FUNCTIONS[then](y if bias is None else y + self.weights[bias.name])
         return y * gate
 
+    def centred_conv1d(self, x: Array, weight: Weight, *, bias: Weight | None = None) -> Array:
+        w = self.weights[weight.name].reshape(x.shape[1], -1)
+        y, half = np.empty_like(x), w.shape[1] // 2
+        for segment in self.batch.steps:
+            seen = np.pad(x[segment.rows], ((half, half), (0, 0)))
+            y[segment.rows] = sum(seen[i : i + segment.count] * w[:, i] for i in range(w.shape[1]))
+        return y if bias is None else y + self.weights[bias.name]
+
     def ssd(self, xbc: Array, projected: Array, parameters: StateSpace, state: State, *, groups: int) -> Array:
         heads, size, columns = state.shape
         inner = heads * size

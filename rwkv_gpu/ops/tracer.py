@@ -252,6 +252,9 @@ class Tracer(Ops[Value]):
     ) -> Value:
         return self._made(nodes.Conv1d(x, weight, bias, state, then, first, gated, Value((self.rows, state.shape[1]))))
 
+    def centred_conv1d(self, x: Value, weight: Weight, *, bias: Weight | None = None) -> Value:
+        return self._made(nodes.CentredConv1d(x, weight, bias, Value(x.shape)))
+
     def ssd(self, xbc: Value, projected: Value, parameters: StateSpace, state: State, *, groups: int) -> Value:
         return self._made(
             nodes.Ssd(xbc, projected, parameters, state, groups, Value((self.rows, state.shape[0] * state.shape[1])))

@@ -616,6 +616,12 @@ class Ops(Protocol[Tensor]):
         becomes the last W - 1 rows of x.
         """
 
+    def centred_conv1d(self, x: Tensor, weight: Weight, *, bias: Weight | None = None) -> Tensor:
+        """y[t, c] = sum over i of w[c, i] · x[t - W // 2 + i, c] + bias[c], W odd
+
+        Rows before and after those of the segment count as zeros. w is one vector, [C · W].
+        """
+
     def ssd(self, xbc: Tensor, projected: Tensor, parameters: StateSpace, state: State, *, groups: int) -> Tensor:
         """Mamba-2's recurrence by segment and head, over S [P, N]; y is [T, H · P], and the state [H, P, N].
 

@@ -38,10 +38,12 @@ class Convolution:
 
     norm: AnyNorm
     gates: Weight  # [2 · D, D]: the values, then their gates
+    gates_bias: Weight | None
     taps: Weight  # [D · W]
+    bias: Weight | None
     between: Rms | None
     output: Branch
-    state: State
+    state: State | None  # None: a row sees as many rows after it as before it; else those before it
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class ConformerTower:
 
     @property
     def states(self) -> list[State]:
-        return [layer.convolution.state for layer in self.layers]
+        return [layer.convolution.state for layer in self.layers if layer.convolution.state is not None]
 
     def outputs(self, rows: int) -> range:
         """The rows of the language model: all."""
@@ -120,10 +122,10 @@ def relative_attention(g: Ops[Tensor], p: RelativeAttention, x: Tensor) -> Tenso
 
 def convolution(g: Ops[Tensor], p: Convolution, x: Tensor) -> Tensor:
     """x + output(silu(norm(taps * (values · sigmoid(gates)))))"""
-    y = g.linear(x, p.gates, norm=p.norm)
+    y = g.linear(x, p.gates, bias=p.gates_bias, norm=p.norm)
     width = y.shape[1] // 2
     y = g.mul_columns(g.resize_heads(y, 1, width), g.activate(y, "sigmoid"), width)
-    y = g.conv1d(y, p.taps, p.state)
+    y = g.centred_conv1d(y, p.taps, bias=p.bias) if p.state is None else g.conv1d(y, p.taps, p.state, bias=p.bias)
     y = g.activate(normed(g, y, p.between), "silu")
     return output(g, p.output, y, x)
 

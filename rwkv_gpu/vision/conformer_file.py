@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from ..ops.vocabulary import Attention, Cache, Rms, State, Weight
 from .clipped import clips_of
 from .conformer import ConformerTower, Convolution, Layer, NormedProjector, RelativeAttention
 from .conformer_stem import ConformerStem, Convolutions, take_convolutions
-from .mel import loud_mel
-from .sound_tower import SoundFamily, SoundFile
+from .mel import even_mel, loud_mel
+from .sound_tower import ExactMlp, SoundFamily, SoundFile
 from .towers import Projector
 
 Array = npt.NDArray[Any]
@@ -30,17 +30,24 @@ class Distances:
     """How scores depend on the distance of a query and a key."""
 
     matrix: str  # of each layer: multiplies the waves of a distance
+    width: int  # of these waves; 0: that of the tower
     seen: range  # the distances that occur
     waves: Callable[[Array, int], Array]  # of some distances, [n, width]
     frequencies: Array  # of the pairs that turn; their waves add up to those at all these distances
 
     def pairs(self, matrix: Array, heads: int) -> Array:
         """The matrix of each head that makes pairs of its query. [H, 2 · F, N]"""
-        distances, by_head = np.array(self.seen), matrix.reshape(heads, -1, matrix.shape[1])
-        angles = distances[:, None] * self.frequencies
-        turning = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
-        sums = np.linalg.lstsq(turning, self.waves(distances, matrix.shape[1]), rcond=1e-9)[0]
-        return np.asarray(sums @ by_head.transpose(0, 2, 1))
+        by_head = matrix.reshape(heads, -1, matrix.shape[1])
+        return np.asarray(_as_sums(self, matrix.shape[1]) @ by_head.transpose(0, 2, 1))
+
+
+@cache
+def _as_sums(how: Distances, width: int) -> Array:
+    """The waves of any distance as sums of cosines, then negative sines, of all frequencies. [2 · F, width]"""
+    distances = np.array(how.seen)
+    angles = distances[:, None] * how.frequencies
+    turning = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
+    return np.asarray(np.linalg.lstsq(turning, how.waves(distances, width), rcond=1e-9)[0])
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,9 @@ class ConformerFamily(SoundFamily):
     window: int = 0  # rows that each sees, itself and those before; 0: all
     softcap: float = 0.0
     scales: Scales = ()  # of queries, in addition to 1 / sqrt(N), and of keys: a vector of each layer, and a factor
+    biases: tuple[str, ...] = ()  # of queries, for content and for distances
     norms: tuple[str, str] = "", ""  # before the convolution of a layer, and after it
+    centred: bool = False  # whether the convolution sees rows on both sides; an affine map is its norm then
     eps: float = 0.0  # of norms, in place of the file's
 
 
@@ -124,8 +133,7 @@ class ConformerFile(SoundFile):
             pre,
             take_qkv(tensors, f"{at}.attn", (width,) * 3, width),
             take_qkv_biases(tensors, f"{at}.attn", (width,) * 3),
-            self._query(at, heads, pairs, size),
-            None,
+            *self._query(at, heads, pairs, size),
             tensors.compute(f"{at}.key", (heads, each, size), partial(_keys, heads, pairs, size)),
             tensors.compute(f"{at}.key_bias", (heads * each,), partial(_key_bias, heads, pairs, size)),
             self._output(f"{at}.attn_out", self._rms(f"{at}.attn_post_norm")),
@@ -134,29 +142,49 @@ class ConformerFile(SoundFile):
             size,
         )
 
-    def _query(self, at: str, heads: int, pairs: int, size: int) -> Weight:
-        """The matrices that make pairs and a scaled query of the query of each head."""
-        family, tensors = self.family, self.tensors
-        matrix = f"{at}.{family.distances.matrix}"
-        columns = tensors.dimension(matrix, 1)
+    def _query(self, at: str, heads: int, pairs: int, size: int) -> tuple[Weight, Weight | None]:
+        """The matrices that make pairs and a scaled query of the query of each head, and what they add."""
+        family, tensors, each = self.family, self.tensors, pairs + size
+        name = f"{at}.{family.distances.matrix}"
+        matrix = name, (self.width, family.distances.width or self.width)
+        if matrix[1][1] % 2:
+            raise tensors.bad(f"tensor '{name}'", f"{matrix[1][1]} columns", "an even number")
         names = [f"{at}.{name}" for name, _ in family.scales]
         found = [(name, (size,)) for name in names if name in tensors]
-        present = [name in tensors for name in names]
-        make = partial(_queries, family.distances, heads, [factor for _, factor in family.scales], present)
-        shape = heads, pairs + size, size
-        return tensors.compute(f"{at}.query", shape, make, (matrix, (self.width, columns)), *found)
+        factors, present = [factor for _, factor in family.scales], [name in tensors for name in names]
+        make = partial(_queries, family.distances, heads, factors, present)
+        query, bias = tensors.compute(f"{at}.query", (heads, each, size), make, matrix, *found), None
+        if family.biases:
+            of_both = [(f"{at}.{name}", (heads, size)) for name in family.biases]
+            make = partial(_query_bias, family.distances, heads)
+            bias = tensors.compute(f"{at}.query_bias", (heads * each,), make, matrix, *of_both)
+        return query, bias
 
     def _convolution(self, i: int) -> Convolution:
         at, tensors, width = f"a.blk.{i}", self.tensors, self.width
         before, after = (f"{at}.{name}" for name in self.family.norms)
-        taps = tensors.dimension(f"{at}.conv_dw.weight", 1)
+        name = f"{at}.conv_dw.weight"
+        count, bias = tensors.dimension(name, 1), None
+        if not 2 <= count <= MOST_TAPS or (self.family.centred and count % 2 == 0):
+            kind = "an odd number" if self.family.centred else "a number"
+            raise tensors.bad(f"tensor '{name}'", f"{count} columns", f"{kind} from 2 to {MOST_TAPS}")
+        taps: Weight
+        if self.family.centred:  # and what follows it scales and shifts each column
+            scale = f"{after}.weight", (width,)
+            every = scale, (f"{after}.bias", (width,)), (f"{at}.conv_dw.bias", (width,))
+            taps = tensors.compute(f"{at}.taps", (width * count,), _scaled_taps, (name, (width, count)), scale)
+            bias = tensors.compute(f"{at}.shift", (width,), lambda w, b, inner: w * inner + b, *every)
+        else:
+            taps = tensors.take_flat(name, width, count)
         return Convolution(
             self.norm(before),
             tensors.take(f"{at}.conv_pw1.weight", 2 * width, width),
-            tensors.take_flat(f"{at}.conv_dw.weight", width, taps),
-            self._rms(after),
+            tensors.find(f"{at}.conv_pw1.bias", 2 * width),
+            taps,
+            bias,
+            None if self.family.centred else self._rms(after),
             self._output(f"{at}.conv_pw2"),
-            State(f"{at}.conv", (taps - 1, width)),
+            None if self.family.centred else State(f"{at}.conv", (count - 1, width)),
         )
 
 
@@ -164,12 +192,24 @@ def _queries(
     distances: Distances, heads: int, factors: Sequence[float], present: Sequence[bool], matrix: Array, *vectors: Array
 ) -> Array:
     """The pairs of a query above the query itself, which has the scales of keys as well. [H, 2 · F + N, N]"""
-    each = iter(vectors)
-    size = len(matrix) // heads
-    query, key = (f * (next(each) if found else np.ones(size)) for f, found in zip(factors, present, strict=True))
+    each, size = iter(vectors), len(matrix) // heads
+    scales = [f * (next(each) if found else np.ones(size)) for f, found in zip(factors, present, strict=True)]
+    query, key = scales or (1.0, 1.0)
     query = query * size**-0.5
-    own = np.broadcast_to(np.diag(query * key), (heads, size, size))
+    own = np.tile(np.eye(size) * (query * key), (heads, 1, 1))
     return np.concatenate([distances.pairs(matrix, heads) * query, own], axis=1)
+
+
+def _query_bias(distances: Distances, heads: int, matrix: Array, content: Array, position: Array) -> Array:
+    """What a head adds to its query for pairs, through their matrix, and to the query itself. [H · (2 · F + N)]"""
+    pairs = np.einsum("hpn,hn->hp", distances.pairs(matrix, heads), position)
+    added: Array = np.concatenate([pairs, content], axis=1) * content.shape[1] ** -0.5
+    return added
+
+
+def _scaled_taps(taps: Array, scale: Array) -> Array:
+    scaled: Array = taps * scale[:, None]
+    return scaled
 
 
 def _keys(heads: int, pairs: int, size: int) -> Array:
@@ -188,10 +228,29 @@ def _gemma_waves(distances: Array, width: int) -> Array:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
+def _lfm_waves(distances: Array, width: int) -> Array:
+    """A sine and a cosine of each frequency in turn. [n, width]"""
+    angles = distances[:, None] * 10000.0 ** (-2 * np.arange(width // 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(distances), -1)
+
+
+def _lfm_frequencies() -> Array:
+    """The highest frequencies, and fewer for all lower ones, which differ little over the longest distance."""
+    exact = 10000.0 ** (-np.arange(HIGH + 1) / 256)
+    return np.concatenate([exact[:-1], exact[-1] * np.linspace(1, 0, LOW)])
+
+
+def _lfm(source: SoundFile) -> Projector:
+    source.tensors.skip("a.position_embd.weight", "a.position_embd_norm.weight", "a.embd_to_logits.weight")  # of speech
+    norm = source.norm("mm.a.mlp.0")
+    return ExactMlp(source.mlp("mm.a.mlp.1", "mm.a.mlp.3", source.width), norm)
+
+
 def _gemma(source: SoundFile) -> Projector:
     tensors, width = source.tensors, source.width
     first, matrix = "a.pre_encode.out", "mm.a.input_projection.weight"
-    out, read = (tensors.dimension(matrix, axis) for axis in range(2))
+    out = tensors.dimension(matrix, 0)
+    read = tensors.dimension(matrix, 1) if f"{first}.weight" in tensors else width
     return NormedProjector(
         tensors.find(f"{first}.weight", read, width),
         tensors.find(f"{first}.bias", read),
@@ -200,15 +259,29 @@ def _gemma(source: SoundFile) -> Projector:
     )
 
 
+MOST_TAPS = 64  # of a convolution
+HIGH, LOW = 104, 24  # frequencies
+LFM_SECONDS = 150
+LFM_STEMS = tuple(f"a.conv1d.{number}" for number in (0, 2, 3, 5, 6))
+LFM_CONVOLUTIONS = Convolutions(even_mel, LFM_SECONDS, LFM_STEMS, (LFM_STEMS[0], LFM_STEMS[2], LFM_STEMS[4]), 3, True)
 GEMMA_ROWS = 12  # that a row sees
 GEMMA_STEMS = "a.conv1d.0", "a.conv1d.1"
 CONFORMERS = {
+    "lfm2a": ConformerFamily(
+        _lfm, convolutions=LFM_CONVOLUTIONS, embed="a.pre_encode.out",
+        distances=Distances(
+            "linear_pos.weight", 512, range(-LFM_CONVOLUTIONS.rows, LFM_CONVOLUTIONS.rows + 1, 3), _lfm_waves,
+            _lfm_frequencies(),
+        ),  # frequencies up to 1 are known from every third distance
+        biases=("pos_bias_u", "pos_bias_v"), norms=("norm_conv", "conv_norm"),
+        centred=True,
+    ),
     "gemma4a": ConformerFamily(
         _gemma, begin="<|audio>", end="<audio|>", norm="rms", eps=1e-6,
-        convolutions=Convolutions(loud_mel, 30, GEMMA_STEMS, GEMMA_STEMS, 2, by_channel=False),
+        convolutions=Convolutions(loud_mel, 30, GEMMA_STEMS, GEMMA_STEMS, 2, False),
         embed="a.input_projection",
         # Any 12 numbers are a sum of waves with a period of 16.
-        distances=Distances("attn_k_rel.weight", range(GEMMA_ROWS), _gemma_waves, np.pi / 8 * np.arange(8)),
+        distances=Distances("attn_k_rel.weight", 0, range(GEMMA_ROWS), _gemma_waves, np.pi / 8 * np.arange(8)),
         window=GEMMA_ROWS, softcap=50.0, norms=("conv_norm", "norm_conv"),
         scales=(("per_dim_scale.weight", 1 / math.log(2)), ("per_dim_k_scale.weight", math.log2(1 + math.e))),
     ),

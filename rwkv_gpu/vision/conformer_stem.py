@@ -37,11 +37,7 @@ class Convolutions:
     @property
     def rows(self) -> int:
         """The most rows that a tower reads at once."""
-        return self.rows_of(self.seconds)
-
-    def rows_of(self, seconds: int) -> int:
-        """The number of rows of a sound, at most"""
-        return -(-(seconds * RATE // HOP + 1) // (1 << self.halvings))
+        return -(-(self.seconds * RATE // HOP + 1) // (1 << self.halvings))
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,8 @@ class ConformerStem:
     @property
     def rows_of_30_seconds(self) -> int:
         """The number of rows of 30 seconds."""
-        return self.how.rows_of(30)
+        frames: int = self.how.spectrogram(np.zeros(30 * RATE, np.float32), self.mels).shape[1]
+        return -(-frames // (1 << self.how.halvings))
 
     def tiles(self, samples: Floats) -> list[Floats]:
         """The tower's input rows, in parts. [n, K] each"""

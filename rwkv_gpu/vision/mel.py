@@ -84,6 +84,21 @@ def loud_mel(samples: Floats, mels: int) -> Floats:
     return np.log(np.maximum(found, np.float32(1e-3)))
 
 
+def even_mel(samples: Floats, mels: int) -> Floats:
+    """LFM2's spectrogram: logarithms of power. Each band has a mean of 0 and a deviation of 1. [mels, frames]"""
+    samples = np.pad(samples, (0, max(0, 2 * HOP - len(samples))))
+    sharp = np.concatenate([samples[:1], samples[1:] - np.float32(0.97) * samples[:-1]])
+    window = np.pad(hann(WINDOW), (FFT - WINDOW) // 2)
+    found = np.empty((mels, len(samples) // HOP + 1), np.float32)
+    energies(np.pad(sharp, FFT // 2), window, filters(mels, FFT), found)
+    np.log(np.maximum(found, FLOOR), out=found)
+    whole = found[:, : len(samples) // HOP].astype(np.float64)
+    deviations = np.sqrt(whole.var(axis=1, ddof=1, keepdims=True) + 1e-5)
+    found[:, : whole.shape[1]] = (whole - whole.mean(axis=1, keepdims=True)) / deviations
+    found[:, whole.shape[1] :] = 0
+    return found
+
+
 def as_rows(mel: Floats) -> tuple[Floats, Floats]:
     """The even frames and the odd ones, each joined with both of its neighbours. [CHUNK / 2, mels · 3] each"""
     near = np.lib.stride_tricks.sliding_window_view(np.pad(mel, ((0, 0), (1, 1))), 3, axis=1)  # [mels, CHUNK, 3]

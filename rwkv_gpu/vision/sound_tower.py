@@ -98,16 +98,17 @@ class OneMatrix(Projector):
 
 @dataclass(frozen=True)
 class ExactMlp(Projector):
-    """Voxtral and Music Flamingo: two matrices with the exact form of GELU between them."""
+    """Two matrices with the exact form of GELU between them, perhaps after a norm."""
 
     mlp: Mlp
+    norm: AnyNorm | None = None
 
     @property
     def width(self) -> int:
         return self.mlp.down.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
-        y = g.gelu_erf(g.linear(x, self.mlp.up, bias=self.mlp.up_bias))
+        y = g.gelu_erf(g.linear(x, self.mlp.up, bias=self.mlp.up_bias, norm=self.norm))
         return g.linear(y, self.mlp.down, bias=self.mlp.down_bias)
 
 

@@ -23,7 +23,13 @@ LENGTHS = 5000, 100, 500_000  # lengths of the recorded sounds, in samples
 FRAMES = [0, 1, 5, 30, 2999]  # recorded frames of each spectrogram
 ROWS = 1500
 ROWS_ONLY = "qwen3a", "gemma4a", "lfm2a"  # towers whose spectrograms are not recorded
+SPEECH = "a.position_embd.weight"  # of LFM2's own speech; libmtmd reads its sizes, and the golden file has none
 WIDTH = 20  # libmtmd makes as many rows with this width as with real ones
+
+
+def lengths(kind: str) -> tuple[int, ...]:
+    """Returns the lengths of the recorded sounds; libmtmd's spectrogram for LFM2 needs 320 samples."""
+    return tuple(max(700 if kind == "lfm2a" else 0, length) for length in LENGTHS)
 
 
 def sound(length: int) -> np.ndarray:
@@ -139,6 +145,34 @@ def gemma4a(out: int, heads: int = 2) -> tuple[Tensors, Keys]:
     return t, keys("gemma4a", mels, out)
 
 
+def lfm2a(out: int, heads: int = 2) -> tuple[Tensors, Keys]:
+    g, mels, channels, inner, count = Source(26), 24, 4, 24, 2
+    t: Tensors = {
+        "a.pre_encode.out.weight": g.matrix(WIDTH, mels // 8 * channels, gain=2),
+        "a.pre_encode.out.bias": g.vector(WIDTH),
+        SPEECH: np.zeros((2000, out), np.float32),
+        "mm.a.mlp.0.weight": g.vector(WIDTH, 1), "mm.a.mlp.0.bias": g.vector(WIDTH),
+        "mm.a.mlp.1.weight": g.matrix(28, WIDTH, gain=2), "mm.a.mlp.1.bias": g.vector(28),
+        "mm.a.mlp.3.weight": g.matrix(out, 28, gain=3), "mm.a.mlp.3.bias": g.vector(out),
+    }  # fmt: skip
+    for number, (made, read, side) in {0: (4, 1, 3), 2: (4, 1, 3), 3: (4, 4, 1), 5: (4, 1, 3), 6: (4, 4, 1)}.items():
+        t[f"a.conv1d.{number}.weight"] = g.matrix(made, read, side, side, gain=2)
+        t[f"a.conv1d.{number}.bias"] = g.matrix(made, 1, 1, gain=0.3)
+    for i in range(count):
+        at = f"a.blk.{i}"
+        shapes = {f"attn_{name}": (WIDTH, WIDTH) for name in ("q", "k", "v", "out")}
+        shapes |= {f"ffn_up{which}": (inner, WIDTH) for which in ("", "_1")}
+        shapes |= {f"ffn_down{which}": (WIDTH, inner) for which in ("", "_1")}
+        shapes |= {"conv_pw1": (2 * WIDTH, WIDTH), "conv_pw2": (WIDTH, WIDTH), "conv_dw": (WIDTH, 9)}
+        for name, shape in shapes.items():
+            t |= {f"{at}.{name}.weight": g.matrix(*shape, gain=2), f"{at}.{name}.bias": g.vector(shape[0])}
+        for name in ("ln1", "ln2", "norm_conv", "conv_norm", "ffn_norm", "ffn_norm_1"):
+            t |= {f"{at}.{name}.weight": g.vector(WIDTH, 1), f"{at}.{name}.bias": g.vector(WIDTH)}
+        t[f"{at}.linear_pos.weight"] = g.matrix(WIDTH, 512, gain=2)
+        t |= {f"{at}.pos_bias_{name}": 2 * g.matrix(heads, WIDTH // heads) for name in "uv"}
+    return t, keys("lfm2a", mels, out)
+
+
 # Each golden projector, the language model it is for, and the sounds of a prompt that fit into its context.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "qwen2a": ("tiny-qwen2", qwen2a, 1),
@@ -147,6 +181,7 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "qwen3a": ("tiny-qwen3", qwen3a, 2),
     "musicflamingo": ("tiny-qwen2", musicflamingo, 1),
     "gemma4a": ("tiny-gemma4", gemma4a, 2),
+    "lfm2a": ("tiny-lfm2", lfm2a, 2),
 }
 
 
@@ -175,20 +210,23 @@ def record(name: str) -> None:
         width = file.int(f"{file.str('general.architecture')}.embedding_length")
     tensors, metadata = make(width)
     (HERE / "sound").mkdir(exist_ok=True)
-    write(HERE / "sound" / f"{name}.gguf", "clip", metadata, tensors, half=True)
+    heard = {each: array for each, array in tensors.items() if name != "lfm2a" or each != SPEECH}
+    write(HERE / "sound" / f"{name}.gguf", "clip", metadata, heard, half=True)
     with tempfile.TemporaryDirectory() as folder:
         text, projector = Path(folder) / "text.gguf", Path(folder) / "mmproj.gguf"
         twin(HERE / f"{model}.gguf", text, {}, ())
         write(projector, "clip", metadata, tensors)
         ears = oracle.Ears(text, projector, n_ctx=1024)
         found: dict[str, np.ndarray] = {}
-        for number, length in enumerate(LENGTHS):
+        for number, length in enumerate(lengths(name)):
             parts = [part for kind, part in ears.parts(ears.chunks("<__media__>", [sound(length)])) if kind == "image"]
             if name not in ROWS_ONLY:
                 found[f"mel{number}"] = np.stack([ears.mel(part)[:, FRAMES] for part in parts])
             rows = np.concatenate([ears.embed(part) for part in parts])
             found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))[::2]]
-        two = ears.chunks(TEXT.replace(" <__media__>", "", 2 - count), [sound(length) for length in LENGTHS[:count]])
+        two = ears.chunks(
+            TEXT.replace(" <__media__>", "", 2 - count), [sound(length) for length in lengths(name)[:count]]
+        )
         ids = [
             part if kind == "text" else [-1] * oracle.m.mtmd_input_chunk_get_n_tokens(part)
             for kind, part in ears.parts(two)

@@ -62,6 +62,21 @@ def test_a_convolution_equals_the_reference_over_ragged_segments(device, width):
     conv_case(width).assert_same(device, [(batch, rows_of(batch.rows))])
 
 
+@pytest.mark.parametrize("width", [1, 5, 9])
+def test_a_centred_convolution_sees_rows_on_both_sides_of_its_segment_only(device, width):
+    weights = {"w": normal(CHANNELS * width), "b": normal(CHANNELS, seed=1)}
+    case = Case(lambda g, w, s, x: {"y": g.centred_conv1d(x, w["w"], bias=w["b"])}, weights, [])
+    case.tolerance = 1e-5
+    batch, inputs = batch_of(RAGGED), {"x": normal(batch_of(RAGGED).rows, CHANNELS, seed=3)}
+    case.assert_same(device, [(batch, inputs)])
+    y = case.says(Reference(weights, {}, batch), named(weights), {}, **inputs)["y"]
+    for segment in batch.steps:
+        for c in range(0, CHANNELS, 17):
+            taps, x = weights["w"].reshape(CHANNELS, width)[c, ::-1], inputs["x"][segment.rows, c]
+            wanted = np.convolve(x, taps)[width // 2 :][: segment.count] + weights["b"][c]
+            np.testing.assert_allclose(y[segment.rows, c], wanted, 1e-4, 1e-4)
+
+
 def test_a_gated_convolution_is_one_of_a_product_times_a_gate(device):
     """In LFM2, f and h are multiplied before the convolution, and g after it."""
     state = State("past", (2, CHANNELS))

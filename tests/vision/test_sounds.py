@@ -15,7 +15,19 @@ from rwkv_gpu.vision.hearing import SoundEncoder, hear, hearing_of
 from rwkv_gpu.vision.samples import recording_of
 from rwkv_gpu.vision.senses import Senses, read_senses
 from tests.golden.record_images import kept, qwen2vl, write
-from tests.golden.record_sounds import FRAMES, LENGTHS, MODELS, ROWS_ONLY, gemma4a, qwen2a, qwen3a, sound, voxtral
+from tests.golden.record_sounds import (
+    FRAMES,
+    LENGTHS,
+    MODELS,
+    ROWS_ONLY,
+    gemma4a,
+    lengths,
+    lfm2a,
+    qwen2a,
+    qwen3a,
+    sound,
+    voxtral,
+)
 from tests.golden_files import OWN
 from tests.vision.test_logits import GREEDY, answers, apart, wanted
 
@@ -37,7 +49,7 @@ def rms_apart(hearing, record, encoder, numbers=(0, 1, 2)):
     """Returns the largest deviation of the rows of a sound, relative to their RMS."""
     worst = 0.0
     for number in numbers:
-        prepared = hear(hearing, recording_of(sound(LENGTHS[number])))
+        prepared = hear(hearing, recording_of(sound(lengths(hearing.type)[number])))
         rows, wanted = encoder.rows(prepared)["media"], record[f"rows{number}"]
         assert len(rows) == record[f"count{number}"] == prepared.tokens
         found = rows[kept(len(rows))[::2]]
@@ -52,7 +64,7 @@ def test_rows_of_sounds_in_numpy_equal_those_of_llama_cpp(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a", "gemma4a"])
+@pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a", "gemma4a", "lfm2a"])
 def test_rows_of_sounds_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     hearing, record = golden(name)
     assert rms_apart(hearing, record, SoundEncoder(hearing, fast_device), [0]) < 1e-3  # keys and values are float16
@@ -61,7 +73,7 @@ def test_rows_of_sounds_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
 def request_of(record, hearing):
     """Returns the recorded prompt with the sounds in it."""
     ids, spans, tokens = [], [], record["tokens"].tolist()
-    sounds = iter([hear(hearing, recording_of(sound(length))) for length in LENGTHS[:2]])
+    sounds = iter([hear(hearing, recording_of(sound(length))) for length in lengths(hearing.type)[:2]])
     while len(ids) < len(tokens):
         if tokens[len(ids)] >= 0:
             ids.append(tokens[len(ids)])
@@ -121,11 +133,22 @@ def test_wrong_files_are_refused_in_one_line(tmp_path):
         "a.input_projection.weight": np.ones((20, 24)),
         "a.blk.0.attn_k_rel.weight": np.ones((16, 20)),
         "a.blk.1.per_dim_scale.weight": np.ones(5),
-        "a.blk.1.conv_dw.weight": np.ones((19, 5)),
+        "a.blk.0.conv_dw.weight": np.ones((19, 5)),
+        "a.blk.1.conv_dw.weight": np.ones((20, 1)),
         "a.blk.1.conv_pw1.weight": np.ones((20, 20)),
         "a.blk.0.other.weight": np.ones(20),
     }
     wrong += [(conformer, others | {name: array.astype(np.float32)}, name) for name, array in names.items()]
+    others, both_sides = lfm2a(64)
+    names = {
+        "a.conv1d.2.weight": np.ones((4, 2, 3, 3)),
+        "a.blk.0.pos_bias_v": np.ones(20),
+        "a.blk.1.conv_dw.weight": np.ones((20, 8)),
+        "a.blk.1.conv_norm.bias": np.ones(19),
+    }
+    wrong += [(both_sides, others | {name: array.astype(np.float32)}, name) for name, array in names.items()]
+    write(tmp_path / "a.gguf", "clip", both_sides, others)  # with a table of what the model says
+    assert read_senses(tmp_path / "a.gguf").kinds == ("audio",)
     for values, changed, named in wrong:
         every = changed if len(changed) > 1 else tensors | changed
         write(tmp_path / "a.gguf", "clip", values, every)

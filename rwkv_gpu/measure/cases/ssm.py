@@ -21,7 +21,7 @@ CONVOLVED, FIRST, WIDE = 75, 6, 90  # channels of a convolution, its first colum
 
 
 def convolutions(can: Capabilities) -> Iterator[Trial]:
-    """Trials of a separate causal convolution, gated or not."""
+    """Trials of a separate convolution: causal, gated or not, and centred."""
     every = {"prefill": ragged(((3, 0, 9), (0, 5, 1), (1, 9, 3), (2, 1, 2))), "decode": decode_batch(4)}
     for width, (step, batch) in product((2, 4), every.items()):
         state = State("past", (width - 1, CONVOLVED))
@@ -37,6 +37,13 @@ def convolutions(can: Capabilities) -> Iterator[Trial]:
             lambda g, w, x, state=state: g.conv1d(x, w["w"], state, gated=True),
             {"x": normal(batch.rows, 3 * CONVOLVED)}, {"w": Stored.of(normal(CONVOLVED * width, seed=1))},
             EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
+        )  # fmt: skip
+    for step, batch in every.items():
+        yield Trial(
+            "centred_conv1d", step, "", default_tuning(can),
+            lambda g, w, x: g.centred_conv1d(x, w["w"], bias=w["b"]), {"x": normal(batch.rows, CONVOLVED)},
+            {"w": Stored.of(normal(CONVOLVED * 5, seed=1)), "b": Stored.of(normal(CONVOLVED, seed=2))},
+            EXACT.result, Past(batch, {}),
         )  # fmt: skip
     state, batch = State("past", (2, 64)), every["decode"]
     plain = Trial(

@@ -40,6 +40,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.ChooseKeys: key_index.choose,
     nodes.Concat: slot_rows.concat,
     nodes.Conv1d: conv.conv1d,
+    nodes.CentredConv1d: conv.centred_conv1d,
     nodes.Copy: dense.copy,
     nodes.CorrectStreams: streams.correct,
     nodes.Embed: dense.embed,

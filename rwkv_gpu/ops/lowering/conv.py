@@ -6,7 +6,7 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ..graph import Node
-from ..nodes import Conv1d
+from ..nodes import CentredConv1d, Conv1d
 from ..values import CachedTensor, JoinedVectors, Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .context import Lowering
@@ -46,6 +46,22 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
         row_flops=2 * channels * width,
         context_cost=ContextCost(sequence_bytes=2 * 4 * channels * (width - 1)),
     )
+
+
+def centred_conv1d(to: Lowering, node: Node, op: CentredConv1d) -> None:
+    channels, lanes = op.x.shape[1], to.tuning.lanes.map_lanes
+    size = op.weight.shape[0]
+    across = -(-channels // lanes)  # workgroups of a row
+    bias = None if op.bias is None else op.bias.name
+    operands: dict[str, Operand] = {
+        "x": op.x, "weights": JoinedVectors((op.weight.name, bias), (size, channels)), "segments": to.segments,
+        "row_segment": to.row_segment, "y": op.y,
+    }  # fmt: skip
+    constants: dict[str, Constant] = {"C": channels, "TAPS": size // channels, "ACROSS": across, "WG": lanes}
+    to.emit(
+        node, op.weight.name, ("conv/centred_conv1d", "lib/lanes/plain"), constants, operands,
+        groups=node.rows * across, fixed_bytes=4 * (size + channels), row_flops=2 * size,
+    )  # fmt: skip
 
 
 def _row_before(channels: int) -> npt.NDArray[np.float32]:

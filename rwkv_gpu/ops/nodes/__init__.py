@@ -5,7 +5,7 @@ Passes fill in the fields with a default of None at the end of an op.
 
 from .adapters import Adapted, AdapterDown, AdapterUp
 from .attention import Attend, AttendLatent, ChooseKeys, HeadLinear, WriteIndex, WriteKeys, WriteLatent
-from .conv import Conv1d
+from .conv import CentredConv1d, Conv1d
 from .dense import (
     ByRow,
     Copy,
@@ -49,6 +49,7 @@ __all__ = [
     "Attend",
     "AttendLatent",
     "ByRow",
+    "CentredConv1d",
     "ChooseKeys",
     "Concat",
     "Conv1d",

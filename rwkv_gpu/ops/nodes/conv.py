@@ -1,8 +1,8 @@
-"""The causal convolution over the rows of a sequence."""
+"""Convolutions over the rows of a sequence."""
 
 from dataclasses import dataclass
 
-from ..graph import ReplacesState
+from ..graph import Op, ReplacesState
 from ..values import Quantised, Value
 from ..vocabulary import Activation, State, Weight
 
@@ -20,3 +20,13 @@ class Conv1d(ReplacesState):
     gated: bool  # x has three parts f, g, h: f · h is convolved, and the result multiplied by g
     y: Value
     quantises: Quantised | None = None  # y as integers or float16, written in addition
+
+
+@dataclass(frozen=True)
+class CentredConv1d(Op):
+    """y[t, c] = sum over i of w[c, i] · x[t - W // 2 + i, c] + bias[c], over the rows of a segment"""
+
+    x: Value
+    weight: Weight  # [C · W], the taps of each channel together
+    bias: Weight | None  # [C]
+    y: Value

@@ -19,6 +19,7 @@ from .images import MOST_PIXELS, Image, Images, Sight, mark_of, spans_of
 
 PREFIX = "image/"  # for the names of arrays
 HEADS = {"png": b"\x89PNG", "jpeg": b"\xff\xd8"}  # beginnings of files
+SOUND_HEADS = {"wav": b"RIFF", "flac": b"fLaC", "ogg": b"OggS", "aiff": b"FORM"}  # the same; any other is MP3
 Bytes = npt.NDArray[Any]
 
 
@@ -40,24 +41,31 @@ def arrays_of(messages: Iterable[Message]) -> dict[str, Bytes]:
 
 
 def as_parts(message: Message) -> str | list[dict[str, Any]]:
-    """The content of a message as a page has it: a text, or OpenAI's parts if it has images."""
+    """The content of a message as a page has it: a text, or parts if it has images or sounds."""
     if not message.images:
         return message.content
-    urls = {mark_of(image): data_url(picture_in(image)) for image in message.images}
+    media = {mark_of(image): _part(picture_in(image)) for image in message.images}
     parts: list[dict[str, Any]] = []
-    for piece in re.split(f"({'|'.join(map(re.escape, urls))})", message.content):
-        if piece in urls:
-            parts.append({"type": "image_url", "image_url": {"url": urls[piece]}})
+    for piece in re.split(f"({'|'.join(map(re.escape, media))})", message.content):
+        if piece in media:
+            parts.append(media[piece])
         elif piece:
             parts.append({"type": "text", "text": piece})
     return parts
 
 
+def _part(medium: Picture | Recording) -> dict[str, Any]:
+    """The part of a message for an image or a sound."""
+    kind = "audio_url" if isinstance(medium, Recording) else "image_url"
+    return {"type": kind, kind: {"url": data_url(medium)}}
+
+
 def data_url(picture: Picture | Recording) -> str:
-    """The data URL of an image in a format that every browser shows."""
-    if isinstance(picture, Recording):
-        raise BadInput("the chat has audio, which a page cannot read; open it with rwkv-gpu chat --session FILE")
+    """The data URL of an image in a format that every browser shows, or of a sound as it is."""
     data = encoded(picture)
+    if isinstance(picture, Recording):
+        sound = next((kind for kind, head in SOUND_HEADS.items() if data.startswith(head)), "mpeg")
+        return f"data:audio/{sound};base64,{base64.b64encode(data).decode()}"
     kind = next((kind for kind, head in HEADS.items() if data.startswith(head)), None)
     if kind is None:
         kind, data = "png", encoded(replace(picture, file=None))

@@ -1,4 +1,4 @@
-"""Images in the page: attached from files, by drop, paste and camera, made small, shown, stored and sent."""
+"""Images and sounds in the page: attached from files, by drop, paste and camera, made small, shown, stored and sent."""
 
 import base64
 import json
@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import answers, ask
+from tests.golden.record_sounds import sound, wav
 
 
 def png(width: int, height: int, color: tuple[int, int, int, int] = (200, 30, 30, 255)) -> bytes:
@@ -39,6 +40,10 @@ def size_of(page, url):
         }""",
         url,
     )
+
+
+def data_url(kind, data):
+    return f"data:{kind};base64," + base64.b64encode(data).decode()
 
 
 def parts(body):
@@ -172,3 +177,33 @@ def test_images_of_a_conversation_file_equal_those_of_its_messages(seeing):
     expect(page.locator("#title")).to_have_text("What is this?")
     ask(page, "And now?")
     assert bodies[0]["messages"][:2] == messages
+
+
+def test_a_sound_is_attached_shown_stored_and_sent_if_the_model_takes_it(page):
+    file = {"name": "speech.wav", "mimeType": "audio/wav", "buffer": wav(sound(1600))}
+    page.set_input_files("#files", [file])
+    expect(page.locator("#notice")).to_contain_text("speech.wav is audio, and this model reads text only")
+    page.evaluate("state.props.modalities = { vision: true, audio: false }")
+    page.set_input_files("#files", [file])
+    expect(page.locator("#notice")).to_contain_text("speech.wav is audio, and this model takes no audio")
+    page.evaluate("state.props.modalities = { vision: false, audio: true }")
+    bodies = answers(page, "hello")
+    page.set_input_files("#files", [file])
+    expect(page.locator(".chip")).to_contain_text("speech.wav · audio")
+    ask(page, "What is said?")
+    [heard, text] = parts(bodies[0])
+    assert heard == {"type": "audio_url", "audio_url": {"url": data_url("audio/wav", file["buffer"])}}
+    assert text == {"type": "text", "text": "What is said?"}
+    exported = {
+        "nodes": page.evaluate("state.current.nodes"),
+        "leaf": page.evaluate("state.current.leaf"),
+        "title": "a",
+    }
+    page.reload()
+    expect(page.locator("article.user audio")).to_have_attribute("title", "speech.wav")
+    assert page.evaluate("document.querySelector('article.user audio').error") is None, "the policy allows it"
+    chat = {"name": "chat.json", "mimeType": "application/json", "buffer": json.dumps(exported).encode()}
+    page.set_input_files("#import-file", [chat])
+    expect(page.locator("#title")).to_have_text("a")
+    ask(page, "And now?")
+    assert parts({"messages": bodies[-1]["messages"][:1]})[0] == heard

@@ -48,7 +48,7 @@ def test_the_policy_allows_this_script_and_style_alone(server):
     _, headers, content = server.request("GET", "/")
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
-    assert policy["img-src"] == "'self' data:"
+    assert policy["img-src"] == "'self' data:" and policy["media-src"] == "data:"
     for tag in ("script", "style"):
         [inline] = re.findall(rf"<{tag}>(.*?)</{tag}>", content.decode(), re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()

@@ -20,6 +20,8 @@ from tests.golden.record_images import image
 from tests.golden.record_sounds import sound, wav
 from tests.golden_files import OWN
 from tests.server.serving import serving
+from tests.server.test_conversation_files import TYPE
+from tests.server.test_conversation_files import form as file_form
 from tests.vision.test_chat import TEMPLATE, chat_of, png
 
 SOUND = wav(sound(5000))
@@ -150,6 +152,14 @@ def test_each_bad_sound_gets_a_400(server):
     }
     status, _, reply = server.request("POST", "/v1/chat/completions", asked(url))
     assert status == 400 and "takes no images" in reply["error"]["message"]
+
+
+def test_a_conversation_file_of_the_page_has_the_sound_as_it_was_sent(server):
+    part = {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{DATA}"}}
+    messages = [{"role": "user", "content": [part, TEXT]}, {"role": "assistant", "content": "b"}]
+    data = server.post("/v1/conversation-files/write", {"branches": [{"messages": messages}], "current": 0})
+    status, _, found = server.request("POST", "/v1/conversation-files/read", file_form(file=data), content_type=TYPE)
+    assert status == 200 and found["branches"][0]["messages"] == messages
 
 
 def form(file=SOUND, **fields):

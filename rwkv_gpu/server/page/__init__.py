@@ -59,6 +59,7 @@ def assemble() -> Page:
         f"style-src '{_digest(style)}'",
         "connect-src 'self'",
         "img-src 'self' data:",
+        "media-src data:",
         "manifest-src 'self'",
         "worker-src 'self'",
         "base-uri 'none'",

@@ -480,7 +480,7 @@ function send() {
     conversation.model = byId("model").value || undefined;
     location.hash = conversation.id;
   }
-  const [images, attachments] = [true, false].map((wanted) => state.attachments.filter((file) => Boolean(file.image) === wanted));
+  const [images, attachments] = [true, false].map((wanted) => state.attachments.filter((file) => Boolean(file.image || file.audio) === wanted));
   const node = addNode(conversation, conversation.leaf, "user", text, images.length ? { attachments, images } : { attachments });
   state.attachments = [];
   byId("text").value = "";
@@ -496,14 +496,15 @@ function resizeText() {
 }
 
 function drawAttached() {
-  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: file.image ? "chip image" : "chip" }, file.image ? el("img", { src: file.image, alt: file.name, title: `${file.name} · ${file.width} × ${file.height}` }) : `${file.name} · ${file.reading ? "reading …" : `${number(file.text.length)} characters`}`,
+  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: file.image ? "chip image" : "chip" }, file.image ? el("img", { src: file.image, alt: file.name, title: `${file.name} · ${file.width} × ${file.height}` }) : `${file.name} · ${file.reading ? "reading …" : file.audio ? "audio" : `${number(file.text.length)} characters`}`,
     el("button", { type: "button", class: "quiet", "aria-label": `Remove ${file.name}`, onclick: () => (state.attachments.splice(n, 1), drawAttached()) }, "✕"))));
 }
 
 async function attach(files) {
   for (const file of files) {
-    if (IMAGE_TYPES.test(file.type)) {
-      await attachImage(file.name || "Image", file);
+    const sound = file.type.startsWith("audio/");
+    if (sound || IMAGE_TYPES.test(file.type)) {
+      await attachMedium(file.name || "Image", file, sound);
       continue;
     }
     const head = (await file.slice(0, 1024).text()).trimStart();
@@ -529,14 +530,16 @@ async function attach(files) {
   drawAttached();
 }
 
-// Attaches an image for a vision model.
-async function attachImage(name, source) {
-  if (!state.props.modalities?.vision) return notice(`${name} is an image, and this model reads text only.`);
-  if (source.size > LARGEST_IMAGE) return notice(`${name} has ${bytes(source.size)}; at most ${bytes(LARGEST_IMAGE)} can be attached.`);
+// Attaches an image or a sound for a model that takes it.
+async function attachMedium(name, source, sound) {
+  const { vision, audio } = state.props.modalities ?? {};
+  if (!(sound ? audio : vision)) return notice(`${name} is ${sound ? "audio" : "an image"}, and this model ${vision || audio ? `takes no ${sound ? "audio" : "images"}` : "reads text only"}.`);
+  const most = sound ? LARGEST_SOUND : LARGEST_IMAGE;
+  if (source.size > most) return notice(`${name} has ${bytes(source.size)}; at most ${bytes(most)} can be attached.`);
   const waiting = { name, text: "", reading: true };
   state.attachments.push(waiting);
   drawAttached();
-  await attachWhenRead(waiting, readImage(name, source));
+  await attachWhenRead(waiting, (sound ? readSound : readImage)(name, source));
 }
 
 async function attachPicture() {

@@ -1,9 +1,11 @@
-// Images: made small in the browser, shown as thumbnails, and sent with a message.
+// Images, made small in the browser, and sounds: shown in a message, and sent with it.
 const IMAGE_TYPES = /^image\/(png|jpeg|webp|gif|bmp|avif)$/;
 const LONGEST_SIDE = 1280; // pixels; vision models shrink larger images anyway
 const LARGEST_IMAGE = 64 << 20; // bytes of a file
 const LARGEST_PNG = 256 << 10; // bytes; a larger one is sent as JPEG
 const IMAGE_URL = /^data:image\/(?:png|jpeg);base64,[A-Za-z0-9+/]+=*$/;
+const LARGEST_SOUND = 16 << 20; // bytes of a file, which the browser stores with its chat
+const SOUND_URL = /^data:audio\/[\w.+-]+;base64,[A-Za-z0-9+/]+=*$/;
 
 // An attachment {name, image, width, height} of an image file, or of a frame of the camera.
 async function readImage(name, source) {
@@ -24,17 +26,29 @@ async function readImage(name, source) {
   return { name, width, height, image: png && png.length < LARGEST_PNG ? png : canvas.toDataURL("image/jpeg", 0.85) };
 }
 
-// An image of an import, if it is one.
-const importedImage = (one) => (IMAGE_URL.test(asText(one?.image)) ? { name: asText(one.name), image: one.image } : null);
+// An attachment {name, audio} of an audio file.
+const readSound = (name, file) => new Promise((resolve, reject) => {
+  const reader = new FileReader();
+  reader.onload = () => resolve({ name, audio: reader.result.replace(/^data:(audio\/[\w.+-]+)[^,]*,/, "data:$1;base64,") });
+  reader.onerror = () => reject(new Error(`${name} cannot be read.`));
+  reader.readAsDataURL(file);
+});
 
-const imageParts = (node) => (node.images ?? []).map(({ image: url }) => ({ type: "image_url", image_url: { url } }));
+// An image or a sound of an import, if it is one.
+function importedImage(one) {
+  const name = asText(one?.name);
+  if (IMAGE_URL.test(asText(one?.image))) return { name, image: one.image };
+  return SOUND_URL.test(asText(one?.audio)) ? { name, audio: one.audio } : null;
+}
+
+const imageParts = (node) => (node.images ?? []).map(({ image, audio }) => (audio ? { type: "audio_url", audio_url: { url: audio } } : { type: "image_url", image_url: { url: image } }));
 
 function imageDialog({ name, image }) {
   const dialog = openDialog(name, el("img", { class: "whole", src: image, alt: name }),
     el("div", { class: "actions" }, el("button", { type: "button", onclick: () => dialog.close() }, "Close")));
 }
 
-const imageView = (one) => el("button", { type: "button", class: "thumb", "aria-label": `Show ${one.name}`, onclick: () => imageDialog(one) }, el("img", { src: one.image, alt: one.name }));
+const imageView = (one) => one.audio ? el("audio", { controls: true, src: one.audio, title: one.name, "aria-label": one.name }) : el("button", { type: "button", class: "thumb", "aria-label": `Show ${one.name}`, onclick: () => imageDialog(one) }, el("img", { src: one.image, alt: one.name }));
 
 // Takes a picture with the camera; null if the user takes none.
 async function takePicture() {

@@ -44,11 +44,11 @@ async function readConversationFile(file) {
   return conversation.leaf ? [Object.assign(conversation, state ? { cacheSalt } : {})] : [];
 }
 
-// The text and the images of a message that may have parts.
+// The text, the images and the sounds of a message that may have parts.
 function unfolded(content) {
   if (!Array.isArray(content)) return { content };
-  const urls = content.map((part) => part.image_url?.url).filter(Boolean);
-  return { content: content.map(({ text = "" }) => text).join(""), images: urls.map((image, n) => ({ name: `Image ${n + 1}`, image })) };
+  const media = content.map(({ image_url: image, audio_url: audio }) => (image ? { image: image.url } : audio && { audio: audio.url })).filter(Boolean);
+  return { content: content.map(({ text = "" }) => text).join(""), images: media.map((one, n) => ({ name: `${one.audio ? "Audio" : "Image"} ${n + 1}`, ...one })) };
 }
 
 // JSON, or JSON by lines, as llama-server writes it: {type: "session"}, then {type: "message"} for each message.

@@ -30,7 +30,12 @@ from .errors import (
 if TYPE_CHECKING:
     from .builtin import builtin_model
     from .engine.sampling_params import SamplingParams
-    from .llm import LLM, AsyncGeneration, Chat, Completion, Event, Generation, Hub, Info, Settings, Stats, load
+    from .llm.chat import Chat
+    from .llm.completion import Completion, Event, Settings, Stats
+    from .llm.generation import AsyncGeneration, Generation
+    from .llm.hub import Hub
+    from .llm.info import Info
+    from .llm.model import LLM, load
 
 __version__ = "0.2.0"
 
@@ -72,8 +77,17 @@ __all__ = [
     "load",
 ]
 
-# Modules of public names that are not in llm
-_PLACES = {"SamplingParams": "engine.sampling_params", "builtin_model": "builtin"}
+# Modules of public names, each imported at its first use
+_PLACES = {
+    "SamplingParams": "engine.sampling_params",
+    "builtin_model": "builtin",
+    "Chat": "llm.chat",
+    "Hub": "llm.hub",
+    "Info": "llm.info",
+    **dict.fromkeys(("LLM", "load"), "llm.model"),
+    **dict.fromkeys(("AsyncGeneration", "Generation"), "llm.generation"),
+    **dict.fromkeys(("Completion", "Event", "Settings", "Stats"), "llm.completion"),
+}
 
 
 def __dir__() -> list[str]:
@@ -84,6 +98,6 @@ def __getattr__(name: str) -> Any:
     """Imports a public name at its first use, so that `import rwkv_gpu` does not load a GPU library."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_PLACES.get(name, 'llm')}", __name__), name)
+    value = getattr(import_module(f".{_PLACES[name]}", __name__), name)
     globals()[name] = value
     return value

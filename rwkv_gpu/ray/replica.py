@@ -10,7 +10,7 @@ from typing import Any
 
 from ray import serve
 
-from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.server.app import create_app
 from rwkv_gpu.server.catalogue import LoadFailed, ServedModel
 from rwkv_gpu.server.errors import ApiError

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import BadFile, Closed, OutOfMemory, RwkvGpuError
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.catalogue import packaged
 from rwkv_gpu.llm.hub_names import is_model, is_preset, parts
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.llm.store import Store
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.preset import Preset
 
 NOTHING = Preset("")

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import RequestFields
 from rwkv_gpu.llm.completion import Event, json_logprob
 from rwkv_gpu.llm.images import ImagePrompt, text_ids
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text

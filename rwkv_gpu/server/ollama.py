@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rwkv_gpu.engine.sampling_params import SPANS
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.images import media_of
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.modelfile import OPTIONS, parameters
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared

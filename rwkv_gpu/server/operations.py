@@ -5,10 +5,10 @@ from functools import partial
 
 from rwkv_gpu.engine.cache.prefix_index import Salt
 from rwkv_gpu.errors import BadTemplate
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_format import ChatFormat
 from rwkv_gpu.llm.completion import sampling
 from rwkv_gpu.llm.images import MARKER, media_of
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.text_completion import DEFAULTS
 
 from .call import Call, Response, Stream, Whole

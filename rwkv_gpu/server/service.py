@@ -17,9 +17,9 @@ from typing import Any, Self, TypeVar
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.images import text_ids
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.saved_slots import SavedSlots

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rwkv_gpu.engine.cache.prefix_index import PLAIN, Salt
 from rwkv_gpu.errors import BadFile, BadInput, RwkvGpuError
-from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.saved_slots import SavedSlots
 

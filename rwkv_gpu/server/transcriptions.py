@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.images import recording_of
+from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcription import transcription_message
 

@@ -6,7 +6,7 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm import Hub
+from rwkv_gpu.llm.hub import Hub
 from tests.golden_files import OWN
 from tests.llm.hub_server import serving
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.llm import Hub
+from rwkv_gpu.llm.hub import Hub
 from rwkv_gpu.vision.projector_names import projector_in
 from tests.golden_files import OWN
 from tests.llm.hub_server import serving

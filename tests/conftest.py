@@ -77,6 +77,7 @@ LONG = {
     "llm/test_head_features.py",
     "llm/test_head_files.py",
     "measure/test_constants.py",
+    "measure/test_metal_traps.py",
     "measure/test_offline.py",
     "measure/test_plans.py",
     "models/test_any_batch.py",

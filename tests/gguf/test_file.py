@@ -31,6 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         pytest.skip("this system has no os.preadv")
 
 
+@pytest.mark.long
 @each("name", NAMES)
 def test_a_golden_file_reads_as_its_peer_reads_it(name: str) -> None:
     known = set(map(int, peer.GGMLQuantizationType))

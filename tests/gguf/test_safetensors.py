@@ -70,6 +70,7 @@ def test_a_header_that_the_file_or_the_limit_does_not_hold_is_not_read(tmp_path)
             read_safetensors(path, ALL)
 
 
+@pytest.mark.long
 def test_mutants_are_read_or_refused_in_one_line(tmp_path):
     good, rng, path = whole({"a": ("F16", np.ones((4, 4))), "b": ("F32", np.ones(3))}), random.Random(1), tmp_path / "x"
     for n in range(10_000):

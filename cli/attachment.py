@@ -23,14 +23,16 @@ def file_text(path: Path) -> str:
     """The text of a file. BadInput if it has none, with the reason."""
     try:
         if not path.is_file():
-            raise BadInput(f"{path} is {'a folder' if path.is_dir() else 'no file'}; give a text, source code or PDF")
+            raise BadInput(
+                f"{path} is {'a folder' if path.is_dir() else 'not a file'}; give a text, source code or PDF"
+            )
         if (size := os.path.getsize(path)) > MOST_BYTES:
             raise BadInput(f"{path} has {size:,} bytes; a file of up to {MOST_BYTES:,} can go with a message")
         data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
     if not data.startswith(BEGINNING) and b"\0" in data:
-        raise BadInput(f"{path} is no text; give a text, source code or PDF")
+        raise BadInput(f"{path} is not text; give a text, source code or PDF")
     if data.startswith(BEGINNING):
         text = "\n\n".join(pages_of(data, str(path)).pages)
     else:

@@ -71,7 +71,7 @@ def _message(message: Any, folder: str) -> Any:
 
 
 def _part(part: Any, folder: str) -> Any:
-    """A part of a message; an image that is no URL is a file."""
+    """A part of a message; an image that is not a URL is a file."""
     if not isinstance(part, dict) or part.get("type") not in KINDS:
         return part
     name = part.get("image_url", part.get("image", part.get("audio")))

@@ -64,7 +64,7 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
         yield f"--kv {kv} has no effect: the model has no KV cache"
     elif others := [stored for stored in info.kv if stored != kv]:
         which = "some layers" if kv in info.kv else "all layers"
-        yield f"--kv {kv}: {which} stay {others[0]} (latents, and heads that are no multiple of {BLOCK} numbers)"
+        yield f"--kv {kv}: {which} stay {others[0]} (latents, and heads that are not a multiple of {BLOCK} numbers)"
 
 
 def matrix_unit_notes(info: Info) -> Iterator[str]:

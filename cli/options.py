@@ -79,7 +79,7 @@ def size(text: str) -> int:
     try:
         return memory_size(text)
     except BadInput:
-        raise click.BadParameter(f"'{text}' is no size such as 8G or 7500M") from None
+        raise click.BadParameter(f"'{text}' is not a size such as 8G or 7500M") from None
 
 
 def _loading(*flags: str, **more: Any) -> Callable[[Command], Command]:

@@ -190,7 +190,9 @@ def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
 
     for origin in options["cors"]:
         if not ORIGIN.fullmatch(origin):
-            raise BadInput(f"--cors {origin} is no origin; give one such as https://example.com, without a path, or *")
+            raise BadInput(
+                f"--cors {origin} is not an origin; give one such as https://example.com, without a path, or *"
+            )
     names = ServerConfig.__dataclass_fields__.keys()
     given = {name: value for name, value in options.items() if name in names}
     return ServerConfig(**given, api_keys=keys, version=rwkv_gpu.__version__)
@@ -220,7 +222,7 @@ def is_local(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise BadInput(f"--host {host!r} is no address; give one such as 127.0.0.1 or 0.0.0.0") from None
+        raise BadInput(f"--host {host!r} is not an address; give one such as 127.0.0.1 or 0.0.0.0") from None
 
 
 def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | None]:

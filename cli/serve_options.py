@@ -31,7 +31,7 @@ class Seconds(click.FloatRange):
         """Converts and checks the number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{number} is no time; give a number of seconds", param, ctx)
+            self.fail(f"{number} is not a duration; give a number of seconds", param, ctx)
         return number
 
 
@@ -177,7 +177,7 @@ def _read_config(ctx: click.Context, path: str | None) -> None:
     try:
         given = tomllib.loads(read_text(path, MOST_SETTING))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is no TOML: {error}") from None
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
     tables = given.pop("model", {})
     if not (isinstance(tables, dict) and all(isinstance(table, dict) for table in tables.values())):
         raise BadInput(f"{path}: model must hold a table for each model, such as [model.qwen3]")
@@ -204,7 +204,7 @@ def by_parameter(
         key = name.replace("-", "_")
         if key not in known or key == "config":
             options = sorted(one.replace("_", "-") for one in known if len(one) > 3 and one != "config")
-            raise BadInput(f"{path}: {at}{name} is no option; known: {', '.join(options)}")
+            raise BadInput(f"{path}: {at}{name} is not an option; known: {', '.join(options)}")
         param = known[key]
         several = param.multiple if isinstance(param, click.Option) else True
         if isinstance(value, dict) or (isinstance(value, list) and not several):
@@ -231,7 +231,7 @@ def hosts_of(lists: tuple[str, ...]) -> tuple[str, ...]:
     hosts = [host.strip().lower().rstrip(".") for text in lists for host in text.split(",")]
     for host in hosts:
         if not HOST.fullmatch(host):
-            raise BadInput(f"--allow-media-urls {host} is no host; give a name such as images.example.com")
+            raise BadInput(f"--allow-media-urls {host} is not a host; give a name such as images.example.com")
     return tuple(hosts)
 
 

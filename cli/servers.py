@@ -118,5 +118,5 @@ def _read(path: Path) -> Server:
     server = Server(**{**found, "models": tuple(map(str, found["models"]))})
     kinds = {"url": str, "port": int, "device": str, "pid": int, "started": float, "machine": str}
     if not all(type(getattr(server, name)) is kind for name, kind in kinds.items()) or server.pid < 1:
-        raise ValueError(f"{path} is no file of a server")
+        raise ValueError(f"{path} is not a file of a server")
     return server

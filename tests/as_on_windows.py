@@ -27,7 +27,7 @@ FUNCTIONS = ["mkfifo", "fork", "killpg", "setsid", "getpgid", "getloadavg", "sys
 SIGNALS = ["SIGKILL", "SIGHUP", "SIGSTOP", "SIGCONT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGPIPE", "SIGQUIT", "SIGWINCH",
            "SIGTSTP", "SIGCHLD", "SIGXCPU", "SIGXFSZ", "alarm", "setitimer", "pthread_kill"]  # fmt: skip
 FOLDERS = "/proc/", "/dev/"
-SENT = signal.SIGTERM  # of the signals of POSIX, the one that Windows can send to a process
+SENT = signal.SIGTERM  # the signal of POSIX that Windows can send to a process
 
 
 class Absent(importlib.abc.MetaPathFinder):
@@ -53,7 +53,7 @@ def without_folders(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def take_away() -> None:
     """Removes the modules and functions of POSIX from this process."""
-    whole = SimpleNamespace(**vars(signal))  # what starts and ends processes goes on with
+    whole = SimpleNamespace(**vars(signal))  # code that starts and ends processes continues to use it
     subprocess.signal = multiprocessing.popen_fork.signal = whole  # type: ignore[attr-defined]
     for name in MODULES:
         sys.modules.pop(name, None)

@@ -27,20 +27,20 @@ from tests.recording import KERNEL_OF
 
 HERE = Path(__file__).resolve().parent
 
-# fast is what users get, but with small tiles on software Vulkan; checked keeps naga's bounds checks, so an index out
-# of bounds shows as a wrong number; portable pretends to the WebGPU defaults, so the plain variants are tested
+# fast is the users' mode, but with small tiles on software Vulkan; checked keeps naga's bounds checks, so an index out
+# of bounds shows as a wrong number; portable uses the WebGPU defaults, so that the plain variants are tested
 # wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
-# In the modes that users do not have, a test runs one of this many cases, and at least one. Compiling with bounds
-# checks takes three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
+# In modes that users do not have, a test runs one of this many cases, and at least one. Compiling with bounds
+# checks takes three times as long. All cases run in poisoned memory, which also reveals reads out of bounds.
 SHARE = {"checked": 15, "portable": 8}
-NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they want more of a device
+NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they need more features
 
 # Other programs use the machine, too, so a slow test is not a failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-# For tests.mutation: few examples, the same in every run; a failure is enough.
+# For tests.mutation: few examples, the same in every run; one failure is enough.
 settings.register_profile(
     "mutation",
     settings.get_profile("patient"),
@@ -49,7 +49,7 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 
-# Files begin in this order, that no process has a long one when the others are done: see --dist of the Makefile.
+# The order of files: long ones first, so that no process ends much later than the others; see --dist of the Makefile.
 LONGEST = {
     "test_own_golden.py",
     "test_linear.py",
@@ -58,7 +58,7 @@ LONGEST = {
     "test_doctor_shaders.py",
     "test_plan_digests.py",
 }
-# These need no GPU, but ten seconds of CPU time each, or more: `make test` leaves them to `make test-all`.
+# These need no GPU, but at least ten seconds of CPU time each: `make test` leaves them to `make test-all`.
 LONG = {
     "cli/test_batch_devices.py",
     "cli/test_chat_terminal.py",  # a terminal for each test
@@ -98,10 +98,10 @@ LONG = {
     "text/test_grammar_closing.py",
     "text/test_hostile_templates.py",
 }
-END = "test_session_translates.py"  # over what all others compiled
+END = "test_session_translates.py"  # checks the shaders that all other tests compiled
 
-MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
-MOST_MEMORY = 1 << 32  # bytes of a test process: 1.8 GiB where two share the files, 3.0 GiB where one runs nearly all
+MOST_PIPELINES = 50  # maximum pipelines of all devices, some 7 MB each on a software GPU; a test needs few at a time
+MOST_MEMORY = 1 << 32  # memory limit of a test process: 1.8 GiB if two share the files, 3.0 GiB if one runs nearly all
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -228,10 +228,10 @@ def check_nothing_is_left_on_gpus(item: pytest.Item) -> None:
     """Fails the last test of a file if a GPU or command buffers were not released."""
     alive, before = alive_on_gpus(), item.config.stash.get(ALIVE, {})
     if alive != before:
-        getattr(item, "funcargs", {}).clear()  # pytest would keep what its fixtures gave for a moment longer
+        getattr(item, "funcargs", {}).clear()  # pytest would keep the results of its fixtures a moment longer
         gc.collect()
         alive = item.config.stash[ALIVE] = alive_on_gpus()
-    if not item.session.testsfailed:  # a traceback keeps what its frames refer to
+    if not item.session.testsfailed:  # a traceback keeps the objects of its frames
         assert all(count <= before.get(kind, 0) for kind, count in alive.items()), f"left on GPUs: {alive}"
 
 

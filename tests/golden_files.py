@@ -7,10 +7,10 @@ import pytest
 
 from rwkv_gpu.models import dense_families, mixture_families
 
-OWN = Path(__file__).resolve().parent / "golden"  # made and recorded by golden/record.py
+OWN = Path(__file__).resolve().parent / "golden"  # golden/record.py makes and records these files
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "golden"
-TINY = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))  # one of every architecture, and some more
-# Those of which embeddings are recorded, scores of a classifier, or logits.
+TINY = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))  # a file of every architecture, and some more
+# Files with recorded embeddings, scores of a classifier, or logits.
 EMBEDDING = sorted(
     path.stem
     for path in OWN.glob("*.npz")

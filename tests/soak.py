@@ -27,9 +27,9 @@ from tests.golden_files import golden
 from tests.process import descriptors, resident
 
 GRAMMARS = "rwkv-gpu grammars"  # the thread of a helper process
-# Pools, of which each has a bound: when they grow is chance.
+# Pools, each of which is bounded: when they grow is random.
 STARTED_WHEN_NEEDED = (GRAMMARS, "rwkv-gpu-host", "rwkv-gpu-request", "encode-ahead", "uvloop", "asyncio")
-PIPES = 2  # to and from a helper process
+PIPES = 2  # pipes to and from a helper process
 GROWTH = 64 << 20  # bytes of resident memory that allocators may keep
 PREFIXES = ["The sea was calm. " * 3, "Once upon a time, ", "x = 1\ny = 2\n" * 2, "Hi"]
 
@@ -172,7 +172,7 @@ class Standing:
 
     pages_and_states: tuple[int, int]  # that are free
     slots: int  # that are free
-    requests: int  # that the engine and the driver know
+    requests: int  # requests that the engine and the driver know
     descriptors: int
     threads: int
     helpers: int  # processes of the model that compile grammars
@@ -192,7 +192,7 @@ class Standing:
         while llm._driver.call(lambda engine: engine.busy):
             time.sleep(0.01)
         names = [thread.name for thread in threading.enumerate()]
-        pipes = PIPES * names.count(GRAMMARS)  # of this model and all others
+        pipes = PIPES * names.count(GRAMMARS)  # threads of this model and all others
         helpers = len(llm._grammar_pool._helpers)
         threads = sum(not name.startswith(STARTED_WHEN_NEEDED) for name in names)
         return cls(*llm._driver.call(look), descriptors() - pipes, threads, helpers, resident())

@@ -12,7 +12,7 @@ import rwkv_gpu
 
 MODEL = rwkv_gpu.builtin_model()
 QUESTIONS = Path(__file__).with_name("builtin_questions.txt")
-# One conversation each, as users type; each answer holds the expression.
+# One conversation each, as users type it; each answer contains the expression.
 TALKS = [
     [("hi", "Hello"), ("my name is Ann", "Ann"), ("what is 3 plus 4", r"\b7\b"), ("what is my name?", r"\bAnn\b")],
     [
@@ -75,7 +75,7 @@ def test_answers_are_the_same_on_a_gpu(llm, adapter):
 def test_the_built_in_model_writes_faster_than_people_read_on_a_cpu(llm):
     start = time.process_time()
     said = llm.generate("User: tell me a story\n\nAssistant:", max_tokens=60, temperature=0)
-    # Six words a second are read; a second of one core must do, whoever else uses the machine.
+    # People read six words a second; a second of one core must generate them, whatever the load.
     assert len(said.tokens) / (time.process_time() - start) > 10
 
 

@@ -93,9 +93,9 @@ def test_commands_run_as_they_are_written(page, arguments, piped, hub, folder, m
     monkeypatch.setenv("RWKV_GPU_DEVICE", "cpu")
     monkeypatch.setenv("RWKV_GPU_YES", "1")
     monkeypatch.setenv("RWKV_GPU_MAX_TOKENS", "8")
-    if page == "models.md":  # after the `pull` of the page
+    if page == "models.md":  # comes after the `pull` of the page
         CliRunner().invoke(cli, ["pull", "owner/name"])
     written = [one.replace("OWNER/NAME", "owner/name").replace("NAME", "name") for one in arguments]
-    result = CliRunner().invoke(cli, written, input=f"{piped or 'hello'}\n")  # a chat asks for a question
+    result = CliRunner().invoke(cli, written, input=f"{piped or 'hello'}\n")  # a chat requests a question
     assert result.exit_code == 0, (page, result.stderr)
     assert "Traceback" not in result.stderr

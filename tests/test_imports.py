@@ -11,7 +11,7 @@ from tests.cases import each
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rwkv_gpu"
 
-# What each part of the package may import of the others; `errors`, `replace_file` and `writer_lock` are open to all.
+# The allowed imports of each part of the package; every part may import `errors`, `replace_file` and `writer_lock`.
 MAY_IMPORT = {
     "gguf": {"gguf"},
     "gpu": {"gpu", "gguf"},
@@ -97,7 +97,7 @@ def test_every_part_has_a_rule():
     assert {part_of(path) for path in MODULES} <= MAY_IMPORT.keys()
 
 
-# A configuration asks the registry for its kernel, whose entry lists configurations: within a method, once both stand.
+# A configuration gets its kernel from the registry, whose entry lists configurations: in a method, once both exist.
 ASKED_LATE = {
     ("rwkv_gpu.kernels.gemm_config", "rwkv_gpu.kernels.registry"),
     ("rwkv_gpu.kernels.expert_config", "rwkv_gpu.kernels.registry"),

@@ -27,7 +27,7 @@ RWKV7 = [
 # In numpy, and as users run them: test_own_golden has smaller ones in every mode.
 in_two = pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 LONG = ["rwkv7-bf16-Q4_K_M", "rwkv7-mini-Q4_K_M"]
-# All arithmetic is float32, over logits of deviation 2.5: the order of sums leaves 2e-6, and this is ten times that.
+# All arithmetic is float32, with logits of deviation 2.5: another order of sums changes 2e-6, a tenth of this.
 RMS = 2e-5
 
 
@@ -213,7 +213,7 @@ def test_a_context_that_is_full_ends_the_answer():
 
 def test_a_model_that_does_not_fit_is_refused_with_the_numbers_before_anything_is_allocated(adapter, monkeypatch):
     monkeypatch.setattr("rwkv_gpu.engine.fit.device_available", lambda _: 100_000)
-    monkeypatch.setattr("rwkv_gpu.gpu.device.Device.buffer", None)  # nothing may be allocated but by the probe
+    monkeypatch.setattr("rwkv_gpu.gpu.device.Device.buffer", None)  # only the probe may allocate
     monkeypatch.setattr("rwkv_gpu.gpu.device.Device._measure_subgroup", lambda _: 8)
     with pytest.raises(rwkv_gpu.OutOfMemory, match="but 100,000 are free"):
         rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=str(adapter.index))

@@ -25,14 +25,14 @@ MODELS = [
     "qwen3-small-Q4_K_M",
     "qwen3-small-Q8_0",
 ]
-# The others have the kernels of these. test_own_golden has smaller ones in every mode.
+# Other models have the kernels of these. test_own_golden tests smaller ones in every mode.
 ON_GPU = {
     name for name in MODELS if name.endswith(("bpe-small-Q4_K_M", "Q4_1", "IQ4_NL", "qwen3-small-Q4_K_M", "Q8_0"))
 }
 OPENED = [(name, mode) for name in MODELS for mode in ("cpu", "fast") if mode == "cpu" or name in ON_GPU]
 LONG = [("llama-bpe-small-Q4_K_M", "f32"), ("llama-bpe-small-Q4_K_M", "f16"), ("qwen3-small-Q4_K_M", "f32")]
-# Logits of deviation 2.5. In float32 the order of sums leaves 7e-6, and far out llama.cpp's own angles 4e-5; halves of
-# keys and values round at 5e-4 of their size, which leaves 2.5e-3.
+# Logits of deviation 2.5. In float32, another order of sums changes 7e-6, and llama.cpp's late angles 4e-5;
+# float16 keys and values are rounded by 5e-4 of their size, which changes 2.5e-3.
 RMS = {"f32": 1e-4, "f16": 5e-3}
 
 

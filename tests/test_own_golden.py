@@ -16,31 +16,31 @@ from tests.golden.record import LONG, QUIET, SCALED
 from tests.golden_files import EMBEDDING, GENERATIVE, OWN, RANKING, RECOMBINED, TINY
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
-LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
-MARGIN = 0.02  # between the two likeliest tokens: below it a device that rounds may choose the other
-F16_RMS = 4e-3  # keys and values are rounded to float16, by half as much in one model as in another
+LONG_RMS = 3e-4  # llama.cpp rotates positions by float32 angles
+MARGIN = 0.02  # gap between the two most likely tokens below which a device that rounds may choose the other
+F16_RMS = 4e-3  # keys and values are rounded to float16, which changes some models twice as much as others
 OTHER_BOUNDS = {  # with keys and values in float32, and in float16
-    # 27 random layers amplify what is rounded: router logits change by up to 0.05, and two rows take another expert.
+    # 27 random layers amplify rounding: router logits change by up to 0.05, and two rows use another expert.
     "tiny-deepseek2-lite": (1e-4, 2.5e-2),
-    "tiny-gemma": (1e-3, 1.6e-2),  # llama.cpp looks GELU up in a table of half floats; its logits are larger, too
+    "tiny-gemma": (1e-3, 1.6e-2),  # llama.cpp computes GELU by a table of float16; its logits are larger, too
     **dict.fromkeys(("tiny-bloom", "tiny-codeshell", "tiny-falcon", "tiny-gptneox", "tiny-phi2"), (1e-3, F16_RMS)),
     **dict.fromkeys(("tiny-grok", "tiny-mpt", "tiny-spark2_5", "tiny-starcoder2"), (1e-3, F16_RMS)),
-    "tiny-gemma3n": (2e-4, 3e-2),  # few gates are open, and a norm makes what they let through large, with its rounding
-    "tiny-gpt-oss": (RMS, 8e-3),  # YaRN lengthens q and k, so that scores are 1.8 times as large
+    "tiny-gemma3n": (2e-4, 3e-2),  # few gates are open, and a norm enlarges their results, and the rounding errors
+    "tiny-gpt-oss": (RMS, 8e-3),  # YaRN scales q and k, so that scores are 1.8 times as large
 }
-MIXED = "mixed-llama", "codebooks-llama"  # the formats that no other has
-# Kernels are tested in every mode. Of whole models these are, too: attention, experts, recurrence. The others run in
-# numpy and as users run them.
+MIXED = "mixed-llama", "codebooks-llama"  # formats that no other model has
+# Kernels are tested in every mode. So are these whole models: attention, experts, recurrence. The others run in
+# numpy and in the users' mode.
 IN_EVERY_MODE = ("tiny-llama", "tiny-qwen3moe", "tiny-rwkv7")
-IN_TWO = "cpu", "fast"  # in numpy, and as users run them: the logits of short texts are those in every mode
-# Their kernels are in others that run on the GPU.
+IN_TWO = "cpu", "fast"  # in numpy and in the users' mode: the logits of short texts are tested in every mode
+# Other models that run on the GPU have their kernels.
 IN_NUMPY = (
     *("tiny-deepseek2-lite", "tiny-exaone", "tiny-exaone4", "tiny-gemma", "tiny-glm4", "tiny-hunyuan-dense"),
     *("tiny-internlm2", "tiny-minicpm", "tiny-olmo3", "tiny-seed_oss", "tiny-smollm3"),
     *("tiny-glm4moe", "tiny-llama-experts", "tiny-llama4", "tiny-qwen2", "tiny-qwen3", "tiny-ernie4_5"),
-    # Their kernels are tested by others: by Gemma 2, models with experts, or Llama.
+    # Other models test their kernels: Gemma 2, models with experts, or Llama.
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
-    # Their experts or their hybrid layers are tested by others.
+    # Other models test their experts or hybrid layers.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35", "tiny-hrm_text"),
     # Models that only recombine parts of others. The exceptions have gated heads, limited gates, a router that reads
     # the layer's input, norms after a sum of experts and a feed-forward, ALiBi, or layer norms (with biases, without,
@@ -64,7 +64,7 @@ RUNS = slow_unless(
         for mode in ("cpu", *(MODES if name in IN_EVERY_MODE else () if name in IN_NUMPY else ("fast",)))
     ),
 )
-# Whole models on a GPU; what else `make test` runs there is kernels.
+# Whole models on a GPU; `make test` otherwise runs only kernels there.
 IN_MAKE_TEST = (
     ("tiny-llama", "fast"),
     ("tiny-rwkv7", "fast"),
@@ -73,7 +73,7 @@ RUNS = [pytest.param(*run, marks=pytest.mark.quick) if run in IN_MAKE_TEST else 
 LONG_IN_NUMPY = [
     name for name in GENERATIVE if (OWN / f"{name}.long.npz").exists() and name.removeprefix("tiny-") not in LONG
 ]
-# Encoders that run as users run them: distances, windows, experts without gates, matrices at the end.
+# Encoders that run in the users' mode: distances, windows, experts without gates, matrices at the end.
 EMBEDDING_ON_GPU = "tiny-jina-bert-v2", "tiny-modern-bert", "tiny-nomic-bert-moe", "dense-gemma-embedding"
 EMBEDDING_RUNS = [(name, mode) for name in EMBEDDING for mode in (IN_TWO if name in EMBEDDING_ON_GPU else ("cpu",))]
 EMBEDDING_IN_EVERY_MODE = slow_unless([("tiny-bert", "fast")], [("tiny-bert", mode) for mode in MODES])
@@ -100,7 +100,7 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
     narrow = opening["device"] != "cpu" and not (name in IN_EVERY_MODE and as_users_run_it)
     bounds = dict(zip(("f32", "f16"), OTHER_BOUNDS.get(name, (RMS, F16_RMS)), strict=True))
     for kv in ("f32",) if narrow else bounds:
-        # What is kept in float16 is read across chunks in any case; token by token it takes as long as all others.
+        # Float16 data is read across chunks in any case; token by token it takes as long as all others together.
         chunks = (7,) if kv == "f16" and opening["device"] == "cpu" else (40, 1) if narrow else (40, 7, 1)
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
             for chunk in chunks:

@@ -3,7 +3,7 @@
 A refactoring of kernels, passes, shaders or tuning must not change a dispatch. Where a change is intended, look at the
 difference, say the reason in the commit, and record again:
 
-    python -m tests.test_plan_digests            # what differs from the record, by model, device, rows and dispatch
+    python -m tests.test_plan_digests            # prints differences from the record
     python -m tests.test_plan_digests --record   # writes tests/plan_digests.json.xz
     python -m tests.test_plan_digests --show tiny-llama nvidia 16    # the dispatches of one plan, and their constants
 
@@ -53,8 +53,8 @@ RECORD = Path(__file__).parent / "plan_digests.json.xz"
 GOLDEN = {path.stem: path for path in sorted((Path(__file__).parent / "golden").glob("*.gguf"))}
 SYNTHETIC = {f"{name}-q4_k_m": name for name in SHAPES}
 MODELS = [*GOLDEN, *SYNTHETIC]
-LAYERS = 6  # of synthetic models: among these, every kind of layer is one
-WHOLE = ("gemma-4-e4b-7.5b",)  # whose last 18 layers share keys and values of the first
+LAYERS = 6  # layers of synthetic models that contain every kind of layer
+WHOLE = ("gemma-4-e4b-7.5b",)  # its last 18 layers share keys and values of the first
 AMD = FAMILIES["amd"]
 DEVICES: dict[str, Capabilities] = {
     "webgpu": FAMILIES["webgpu"],
@@ -69,7 +69,7 @@ ROWS = (1, 2, 4, 8, 16, 64, 512)
 FEW_ROWS = (1, 16, 512)  # a sequence, a batch and a prompt
 PROMPT = 64  # rows from which a step is of one sequence
 
-Row = tuple[str, str, str, str, int]  # of a dispatch: its name, digests of text, constants and operands; workgroups
+Row = tuple[str, str, str, str, int]  # of a dispatch: name, digests of text, constants and operands; workgroups
 Plans = dict[str, dict[str, list[Row]]]  # by device and rows, of one model
 FIELDS = ("name", "shader text", "constants", "operands", "workgroups")
 

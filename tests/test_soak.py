@@ -12,7 +12,7 @@ from tests.soak import KINDS, soak
 
 LOADS = 50
 GROWTH = 24 << 20  # bytes that allocators may keep
-ROUNDS = 4  # at most: what a software GPU's compiler keeps comes and goes by tens of MB, a leak grows in each of them
+ROUNDS = 4  # maximum growth: the memory of a software GPU's compiler varies by tens of MB, a leak grows in each round
 
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf"])
@@ -31,7 +31,7 @@ def test_requests_of_all_kinds_leave_nothing_behind_on_a_device(adapter):
 
 def used_after(loads: int, name: str, **options: Any) -> tuple[int, int, int]:
     """Returns memory, descriptors and Python objects after further models."""
-    before = alive_on_gpus()  # commands of devices that other tests lost stay for ever
+    before = alive_on_gpus()  # commands of devices that other tests lost are never freed
     for _ in range(loads):
         with rwkv_gpu.load(golden(f"{name}.gguf"), **options) as llm:
             llm.generate("The sea", max_tokens=3)

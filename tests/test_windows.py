@@ -23,7 +23,7 @@ from rwkv_gpu.stores import FilesystemStore, directory, filesystem
 from tests.process import posix
 
 ROOT = Path(__file__).resolve().parent.parent
-APART = "browser", "clients", "ray"  # folders of tests that other targets run
+APART = "browser", "clients", "ray"  # folders of tests that run by other make targets
 
 IMPORTS = """
 import importlib, pkgutil, sys
@@ -41,7 +41,7 @@ for name in modules:
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != "ray":  # of an extra, which need not be installed
+        if error.name != "ray":  # packages of extras, which need not be installed
             raise
     except pytest.skip.Exception:
         pass
@@ -75,7 +75,7 @@ def test_a_chat_is_saved_where_no_open_file_can_be_replaced(monkeypatch, tmp_pat
         monkeypatch.setattr(module, "WINDOWS", True)
     path = str(tmp_path / "chat.session")
     with rwkv_gpu.load(ROOT / "tests" / "golden" / "tiny-rwkv7.gguf", device="cpu", context=64) as llm:
-        for _ in range(2):  # a new file, then one that is there
+        for _ in range(2):  # a new file, then an existing one
             file = session_file.SessionFile(path)
             for _ in range(2):
                 file.save([llm.chat(template="rwkv-world")], 0)
@@ -184,7 +184,7 @@ def test_a_store_keeps_a_value_that_is_being_read_and_returns_none_for_one_that_
     store = directory.DirectoryStore(tmp_path, max_bytes=64, max_age=1000)
     store.put("a", b"1" * 40)
     with open(tmp_path / "a.state", "rb"):
-        store.put("b", b"2" * 40)  # too much for both, and the first is being read
+        store.put("b", b"2" * 40)  # too much for both, while the first is being read
         assert store.get(["a", "b"]) == [b"1" * 40, b"2" * 40]
 
     def refuse(*_):

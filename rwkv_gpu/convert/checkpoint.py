@@ -88,7 +88,7 @@ def _of_shards(folder: Path, index: Path) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name:
-            raise BadFile(f"{printable(str(index))}: names {printable(name)!r}, which is no file in the folder")
+            raise BadFile(f"{printable(str(index))}: names {printable(name)!r}, which is not a file in the folder")
         if not (folder / name).is_file():
             raise BadInput(f"{printable(str(folder / name))}: is missing; download it next to {index.name}")
         found |= _of_file(folder / name)
@@ -107,9 +107,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError):
-        raise BadFile(f"{printable(str(path))}: is no JSON; download it again") from None
+        raise BadFile(f"{printable(str(path))}: is not JSON; download it again") from None
     if not isinstance(found, dict):
-        raise BadFile(f"{printable(str(path))}: is no JSON object; download it again")
+        raise BadFile(f"{printable(str(path))}: is not a JSON object; download it again")
     return found
 
 

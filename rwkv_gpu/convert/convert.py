@@ -96,7 +96,7 @@ def _header(metadata: Mapping[str, Value], tensors: Sequence[Described], source:
     try:
         return write_header(metadata, tensors)
     except UnicodeEncodeError:
-        raise BadFile(f"{printable(str(source))}: has a text that is no Unicode; download it again") from None
+        raise BadFile(f"{printable(str(source))}: has a text that is not Unicode; download it again") from None
 
 
 def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Described]:

@@ -26,7 +26,7 @@ def pooling(config: Config, _: Tensors) -> dict[str, Value]:
         modules = json.loads(read_text(path))
         place = next((one["path"] for one in modules if one["type"].endswith("Pooling")), None)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BadFile(f"{printable(str(path))}: is no list of modules; download it again") from None
+        raise BadFile(f"{printable(str(path))}: is not a list of modules; download it again") from None
     if place is None:
         return {}
     if not isinstance(place, str) or "/" in place or "\\" in place or place in ("", "..", "."):

@@ -187,7 +187,7 @@ def _mamba2_sizes(config: Config) -> tuple[int, int, int]:
     config.total("hidden_size", inner)
     groups = config.size("n_groups", 1)
     if inner % head or inner % groups:
-        raise BadFile(f"{config.path}: an inner width of {inner} is no whole number of heads and groups")
+        raise BadFile(f"{config.path}: an inner width of {inner} is not a whole number of heads and groups")
     return inner, head, groups
 
 

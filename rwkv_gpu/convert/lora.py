@@ -66,7 +66,7 @@ def _factors(family: Family, config: Config, path: str, tensors: Mapping[str, St
     for name, tensor in tensors.items():
         found = FACTOR.fullmatch(name)
         if found is None:
-            what = f"tensor {printable(name)!r} is no factor of a matrix"
+            what = f"tensor {printable(name)!r} is not a factor of a matrix"
             raise BadFile(f"{path}: {what}; train an adapter without whole tensors (modules_to_save, bias)")
         if tensor.type not in WIDTHS:
             raise UnsupportedModel(f"{path}: {printable(name)!r} has numbers of type {printable(tensor.type, 20)}")
@@ -75,13 +75,13 @@ def _factors(family: Family, config: Config, path: str, tensors: Mapping[str, St
     if not firsts or firsts.keys() != seconds.keys():
         lone = min(firsts.keys() ^ seconds.keys(), default="")
         what = f"{printable(lone)!r} has one factor only" if lone else "it has no factors"
-        raise BadFile(f"{path}: is no sound adapter: {what}; train it again")
+        raise BadFile(f"{path}: is not a valid adapter: {what}; train it again")
     table, changes = table_of(family, family.blocks(config, sides["A"])), family.changes(config)
     planned = []
     for name in sorted(firsts, key=_by_number):
         target = target_of(table, name)
         if target is None:
-            what = f"{printable(name)!r} is no matrix of {family.name}"
+            what = f"{printable(name)!r} is not a matrix of {family.name}"
             raise BadFile(f"{path}: {what}; give the model that the adapter was trained on with --base")
         change = next((change for pattern, change in changes.items() if re.search(pattern, name)), AS_STORED)
         planned += _pair(path, name, target, (firsts[name], seconds[name]), change)
@@ -94,7 +94,7 @@ def _pair(
     """The two factors of a matrix: A has its columns, and B its rows."""
     (a, b), shown = (one[0].shape for one in sources), printable(name)
     if change.compute is not None or change.shape is not None:
-        raise UnsupportedModel(f"{path}: adapts {shown!r}, which is no matrix of a product; train one without")
+        raise UnsupportedModel(f"{path}: adapts {shown!r}, which is not a matrix of a product; train one without")
     if len(a) != 2 or len(b) != 2 or a[0] != b[1] or not a[0] * a[1] * b[0] or len(sources[0]) != len(sources[1]):
         raise BadFile(f"{path}: factors of {shown!r} have the shapes {list(a)} and {list(b)}; train the adapter again")
     for order, size in ((change.columns, a[1]), (change.rows, b[0])):

@@ -64,7 +64,7 @@ def _pieces(message: bytes) -> Iterator[tuple[str, float, int]]:
             text, kind = fields.get(TEXT, b""), fields.get(KIND, NORMAL)
             score = fields.get(SCORE, 0.0)
             if not isinstance(text, bytes) or not isinstance(score, float) or kind not in range(1, 7):
-                raise ValueError("a piece is no text with a score and a type")
+                raise ValueError("a piece is not text with a score and a type")
             yield text.decode(), score, int(kind)
 
 

@@ -140,7 +140,7 @@ def _merges(folder: Path, tokenizer: Mapping[str, Any]) -> list[str]:
         return [" ".join(pair) for pair in pairs if len(pair) == 2]
     found = [row if isinstance(row, str) else " ".join(part.replace(" ", SPACE) for part in row) for row in rows]
     if not all(row.count(" ") == 1 for row in found):
-        raise ValueError("a merge is no pair of tokens")
+        raise ValueError("a merge is not a pair of tokens")
     return found
 
 

@@ -30,5 +30,5 @@ def tokenizer_keys(folder: Path, size: int, own: Mapping[str, str]) -> dict[str,
         what = printable(str(model.get("type")), 30)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError) as error:
         reason = printable(str(error)[:100]) or type(error).__name__
-        raise BadFile(f"{printable(str(path))}: is no sound tokenizer ({reason}); download it again") from None
+        raise BadFile(f"{printable(str(path))}: is not a valid tokenizer ({reason}); download it again") from None
     raise UnsupportedModel(f"{printable(str(path))}: a tokenizer of the type {what} is not converted")

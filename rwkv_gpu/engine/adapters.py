@@ -53,7 +53,7 @@ class Adapter:
             raise BadInput(f"{path}: the scale of a LoRA adapter is {scale}; it must be from -1000 to 1000")
         with GGUFFile.open(path) as file:
             if kind_of(file) != "lora":
-                raise BadInput(f"{path}: is no LoRA adapter; `rwkv-gpu convert` writes one from a folder of PEFT")
+                raise BadInput(f"{path}: is not a LoRA adapter; `rwkv-gpu convert` writes one from a folder of PEFT")
             wanted, own = (printable(f.str("general.architecture"), 60) for f in (model, file))
             if own != wanted:
                 raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; take another adapter")
@@ -65,7 +65,7 @@ class Adapter:
             names = sorted({name.removesuffix(end) for name in file.tensors for end in ENDS if name.endswith(end)})
             odd = [name for name in file.tensors if not name.endswith(ENDS)]
             if odd or not names:
-                what = f"tensor {odd[0]!r} is no factor" if odd else "has no factors"
+                what = f"tensor {odd[0]!r} is not a factor" if odd else "has no factors"
                 raise BadFile(f"{path}: {what} of a LoRA adapter; train one without whole tensors (modules_to_save)")
             factors = {name: _pair(path, file, name, model, alpha) for name in names}
         rank = max(b.shape[-1] for _, b in factors.values())
@@ -85,7 +85,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
             raise BadFile(f"{path}: has no tensor '{name}{end}'; convert the adapter again")
     if name not in model.tensors:
         raise BadInput(
-            f"{path}: adapts '{name}', which is no matrix of this model; take an adapter that was made for it"
+            f"{path}: adapts '{name}', which is not a matrix of this model; take an adapter that was made for it"
         )
     part = name.removesuffix(".weight").rpartition(".")[2]
     if NOT_PRODUCTS.search(part):

@@ -51,7 +51,7 @@ def _of_gguf(path: Path, architecture: str) -> StateArrays:
     """The tensors of a GGUF file."""
     with GGUFFile.open(path) as file:
         if kind_of(file) != "state":
-            raise BadInput(f"{path}: is no tuned state; its general.type must be adapter and its adapter.type state")
+            raise BadInput(f"{path}: is not a tuned state; its general.type must be adapter and its adapter.type state")
         own = printable(file.str("general.architecture"), 60)
         if own != architecture:
             raise BadInput(f"{path}: is a state of '{own}', and the model is '{architecture}'; take another state")

@@ -81,7 +81,7 @@ class SplitStep:
 
     @property
     def tokens(self) -> Arrays:
-        """The ids, if they were not known from the start."""
+        """The sampled ids, if they were not known from the start."""
         return {"ids": self.batch.ids} if self.is_sampled else NOTHING
 
     def know(self, sampled: Sequence[int]) -> None:
@@ -172,7 +172,7 @@ class SplitRunner(Runner):
 
     @property
     def ahead(self) -> int:
-        """One step, if the first part computes asynchronously."""
+        """Steps that may be ahead: one if the first part computes asynchronously."""
         return min(self.cache_config.look_ahead, 1) if self.parts[0].asynchronous else 0
 
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:

@@ -107,7 +107,7 @@ def _write(file: BinaryIO, model: ModelId, arrays: Arrays, notes: Mapping[str, A
 
 
 def _json(value: object) -> bytes:
-    """JSON in UTF-8. Texts with bytes that are no characters are escaped, so that any program can read them."""
+    """JSON in UTF-8. Bytes that form no characters are escaped, so that any program can read them."""
     try:
         return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -29,7 +29,7 @@ class Format:
 
     def row_bytes(self, width: int) -> int:
         """Bytes of a row in the file."""
-        assert width % self.block == 0, f"{width} weights are no whole blocks of {self.name}"
+        assert width % self.block == 0, f"{width} weights are not whole blocks of {self.name}"
         return width // self.block * self.nbytes
 
 

@@ -69,12 +69,12 @@ def _from_binary(path: Path) -> dict[str, Floats]:
 
         def number() -> int:
             if file.tell() + 4 > size:
-                raise BadFile(f"{path}: ends at byte {size} in the middle of an entry, or is no imatrix file")
+                raise BadFile(f"{path}: ends at byte {size} in the middle of an entry, or is not an imatrix file")
             return int(struct.unpack("<i", file.read(4))[0])
 
         entries = number()
         if not 0 < entries <= MOST:
-            raise BadFile(f"{path}: has {entries} entries, expected 1 to {MOST}: it is no imatrix file")
+            raise BadFile(f"{path}: has {entries} entries, expected 1 to {MOST}: it is not an imatrix file")
         found, room = {}, MOST_BYTES
         for _ in range(entries):
             name = some(number(), "a name", MOST).decode("utf-8", "replace")
@@ -88,5 +88,5 @@ def _from_binary(path: Path) -> dict[str, Floats]:
 def _room(path: Path, room: int, nbytes: int) -> int:
     """The bytes that may still be read after some more."""
     if nbytes > room:
-        raise BadFile(f"{path}: has more than {MOST_BYTES:,} bytes of importance; it is no imatrix file")
+        raise BadFile(f"{path}: has more than {MOST_BYTES:,} bytes of importance; it is not an imatrix file")
     return room - nbytes

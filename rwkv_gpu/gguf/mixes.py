@@ -15,7 +15,7 @@ from .scan import TensorInfo
 
 WRITABLE = (*PLAIN, *WRITERS)
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-# Where rows are no whole blocks of 256.
+# Replacements for rows that are not whole blocks of 256.
 NARROW = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 FLOATS = ("F32", "F16", "BF16")
 # Small matrices that steer: of routers, of convolutions, of RWKV's decay, gates and lerps.
@@ -57,7 +57,7 @@ class Rule:
         try:
             re.compile(self.pattern)
         except re.error as error:
-            raise BadInput(f"{self.pattern!r} is no regular expression of names of tensors: {error}") from None
+            raise BadInput(f"{self.pattern!r} is not a regular expression of names of tensors: {error}") from None
 
 
 _M = {"Q4_K": {"value": "Q6_K", "down": "Q6_K"}, "Q5_K": {"value": "Q6_K", "down": "Q6_K"}}
@@ -128,7 +128,7 @@ def mix_of(name: str) -> Mix:
     """The mix of a name, in any case."""
     upper = name.upper()
     if ALIASES.get(upper, upper) not in MIXES:
-        raise BadInput(f"{name!r} is no type that can be written; known: {', '.join(MIXES)}")
+        raise BadInput(f"{name!r} is not a type that can be written; known: {', '.join(MIXES)}")
     return MIXES[ALIASES.get(upper, upper)]
 
 

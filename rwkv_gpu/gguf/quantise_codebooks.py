@@ -72,10 +72,10 @@ def _fitted(x: Floats, w: Floats, levels: Floats, axes: tuple[int, ...]) -> Floa
 
 @dataclass(frozen=True)
 class Entries:
-    """A codebook, and which of its entries lie near."""
+    """A codebook, and the nearest entries of each combination of sizes."""
 
     sizes: Floats  # [E, n]
-    borders: Floats  # between the sizes that a weight can have
+    borders: Floats  # borders between the sizes that a weight can have
     places: npt.NDArray[np.intp]  # [n], the place value of each weight's size in the number of an entry
     near: npt.NDArray[np.int16]  # [sizes to the power n, NEAR]: the nearest entries to any n sizes
 

@@ -110,7 +110,7 @@ def _written(file: GGUFFile, tensor: TensorInfo, fmt: Format, weights: Floats | 
 
 
 def _weights(imatrix: Mapping[str, Floats], tensor: TensorInfo) -> Floats | None:
-    """The importance of a tensor's columns, [matrices, width]."""
+    """The importance of a tensor's columns. [matrices, width]"""
     found = imatrix.get(tensor.name)
     if found is None:
         return None

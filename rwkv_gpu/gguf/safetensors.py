@@ -41,7 +41,7 @@ def stored_in_safetensors(path: Path) -> dict[str, Stored]:
                 raise ValueError(f"its header of {length:,} bytes does not fit")
             header = json.loads(file.read(length))
         if not isinstance(header, dict):
-            raise TypeError("its header is no object")
+            raise TypeError("its header is not an object")
         return {
             name: _stored(path, 8 + length, one, size - 8 - length)
             for name, one in header.items()
@@ -53,16 +53,16 @@ def stored_in_safetensors(path: Path) -> dict[str, Stored]:
 
 def _unsound(path: Path, error: Exception) -> BadFile:
     what = printable(str(error)[:100]) or type(error).__name__
-    return BadFile(f"{path}: is no sound safetensors file ({what}); convert it again")
+    return BadFile(f"{path}: is not a valid safetensors file ({what}); convert it again")
 
 
 def _stored(path: Path, start: int, one: Any, size: int) -> Stored:
     """The tensor of an entry, within the `size` bytes of data from `start` on."""
     if not isinstance(one, dict):
-        raise TypeError("an entry of its header is no object")
+        raise TypeError("an entry of its header is not an object")
     shape, offsets, kind = one["shape"], one["data_offsets"], one["dtype"]
     if not all(isinstance(numbers, list) and all(type(n) is int for n in numbers) for numbers in (shape, offsets)):
-        raise TypeError("a shape or an offset is no list of whole numbers")
+        raise TypeError("a shape or an offset is not a list of whole numbers")
     if len(offsets) != 2 or len(shape) > 8 or min(shape, default=0) < 0 or not 0 <= offsets[0] <= offsets[1] <= size:
         raise ValueError("a tensor is beyond the end of the file")
     width = WIDTHS.get(kind)

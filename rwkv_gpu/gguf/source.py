@@ -48,7 +48,7 @@ class Source:
         self._file.close()
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """Exactly these bytes."""
+        """Reads exactly these bytes."""
         data = bytearray(nbytes)
         self.read_into(offset, memoryview(data))
         return bytes(data)

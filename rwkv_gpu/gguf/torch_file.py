@@ -52,11 +52,11 @@ def stored_in_torch_file(path: Path) -> dict[str, Stored]:
                 raise ValueError("its dict is too large")
             found = _Unpickler(path, archive, name.rpartition("/")[0]).load()
         if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-            raise TypeError("is no dict")
+            raise TypeError("is not a dict")
         return {key: _checked(value, path) for key, value in found.items()}
     except BROKEN as error:
         what = printable(str(error)[:100]) or type(error).__name__
-        raise BadFile(f"{path}: is no dict of tensors of torch.save ({what}); save it again") from None
+        raise BadFile(f"{path}: is not a dict of tensors of torch.save ({what}); save it again") from None
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _checked(value: Any, path: Path) -> Stored:
         raise TypeError("it holds more than tensors")
     width = WIDTHS[value.numbers.type]
     if not all(type(n) is int for n in (value.offset, *value.shape)):
-        raise TypeError("a shape or an offset is no whole number")
+        raise TypeError("a shape or an offset is not a whole number")
     if min(value.offset, *value.shape) < 0 or (value.offset + math.prod(value.shape)) * width > value.numbers.nbytes:
         raise ValueError("a tensor is longer than its numbers")
     return Stored(path, value.numbers.start + value.offset * width, value.numbers.type, tuple(value.shape))

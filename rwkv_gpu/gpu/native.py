@@ -306,7 +306,7 @@ class Arrival:
         return api.new_struct("WGPUBufferMapCallbackInfo", mode=mode, callback=self._callback)
 
     def expect(self) -> None:
-        """Must be called before the next map call."""
+        """Prepares for the next map call."""
         self.status = 0
         self._awaited.add(self)
 
@@ -385,7 +385,7 @@ class Landing:
             self.ask()
 
     def ask(self) -> None:
-        """Like `map`, but errors are captured by the caller."""
+        """Starts mapping it, like `map`, but leaves errors to the caller."""
         self._arrival.expect()
         # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
         lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, self.expected, self._info)
@@ -401,7 +401,7 @@ class Landing:
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
 
     def take(self) -> bytes:
-        """The bytes; call `wait` before."""
+        """Returns the bytes; call `wait` before."""
         return self._arrival.take(self.buffer._internal, self.expected)
 
 

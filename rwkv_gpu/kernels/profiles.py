@@ -110,7 +110,7 @@ def typed(cls: type[Typed], values: Mapping[str, Any]) -> Typed:
     types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in types or not _of_type(value, types[name]):
-            raise ValueError(f"{name} = {value!r} is no value of {cls.__name__}")
+            raise ValueError(f"{name} = {value!r} is not a value of {cls.__name__}")
     try:
         return cls(**values)
     except TypeError as error:

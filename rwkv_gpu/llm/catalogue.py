@@ -148,7 +148,7 @@ def _text(source: str) -> str:
             raise BadInput(f"the catalogue {source} has more than {MOST_BYTES >> 20} MiB")
         return str(data.decode())
     except UnicodeDecodeError:
-        raise BadInput(f"the catalogue {source} is no UTF-8 text") from None
+        raise BadInput(f"the catalogue {source} is not UTF-8 text") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         raise BadInput(f"the catalogue {source} cannot be read: {reason}") from None
@@ -165,10 +165,10 @@ def parsed(text: str, source: str) -> Catalogue:
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{source} is no catalogue in TOML: {error}") from None
+        raise BadInput(f"{source} is not a catalogue in TOML: {error}") from None
     models = data.pop("model", None)
     if data or not isinstance(models, list) or not models:
-        raise BadInput(f"{source} is no catalogue: it must consist of [[model]] tables")
+        raise BadInput(f"{source} is not a catalogue: it must consist of [[model]] tables")
     entries = [_entry(model, f"{source}, model {number}") for number, model in enumerate(models, 1)]
     names = [entry.name for entry in entries]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -179,12 +179,12 @@ def parsed(text: str, source: str) -> Catalogue:
 def _entry(model: Any, where: str) -> Entry:
     """Checks the keys and types of one model."""
     if not isinstance(model, dict):
-        raise BadInput(f"{where} is no table")
+        raise BadInput(f"{where} is not a table")
     if unknown := next((key for key in model if key not in KEYS), None):
         raise BadInput(f"{where} has an unknown key {unknown!r}; known: {', '.join(KEYS)}")
     for key, value in model.items():
         if not _fits(key, value):
-            raise BadInput(f"{where}: {key} is {value!r}, which is no {_expected(key)}")
+            raise BadInput(f"{where}: {key} is {value!r}, which is not {_expected(key)}")
     try:
         entry = Entry(**{KEYS[key].name: value for key, value in model.items()})
     except TypeError:
@@ -204,7 +204,7 @@ def _expected(key: str) -> str:
     return next(text for name, text in TYPES if name in kind)
 
 
-TYPES = (("bool", "true or false"), ("float", "positive number"), ("int", "positive whole number"), ("str", "text"))
+TYPES = (("bool", "true or false"), ("float", "a positive number"), ("int", "a positive whole number"), ("str", "text"))
 
 
 def _fits(key: str, value: object) -> bool:
@@ -216,5 +216,5 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, bool)
     if expected == "text":
         return isinstance(value, str) and value.isprintable() and len(value) <= 200
-    allowed = int if expected == "positive whole number" else int | float
+    allowed = int if expected == "a positive whole number" else int | float
     return isinstance(value, allowed) and not isinstance(value, bool) and 0 < value < 1e15

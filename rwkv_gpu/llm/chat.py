@@ -453,7 +453,7 @@ def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], 
         try:
             chats.append(Chat._from_saved(chat, llm))
         except (BadInput, BadTemplate, BadGrammar, TypeError) as error:
-            raise BadFile(f"{path}: is no chat that this version can continue: {error}") from None
+            raise BadFile(f"{path}: is not a chat that this version can continue: {error}") from None
     ids = saved.chats[saved.current].transcript.ids[: saved.length]
     if ids:
         with suppress(ContextFull, CacheFull):  # no room for the state: the next prompt recomputes it

@@ -73,7 +73,7 @@ def _saved(llm: Backend, where: str, branch: Mapping[str, Any], cache_salt: str)
         row["images"] = [image for mark, image in images.items() if mark in joined(row["content"])]
     asked = llm.chat_format.prompt(rows, known, opens=False, salt=number)
     if not all(isinstance(text, str) for text in thoughts):
-        raise BadInput(f"{where} has reasoning that is no text")
+        raise BadInput(f"{where} has reasoning that is not text")
     messages = tuple(map(_message, rows, thoughts))
     return SavedChat(messages, asked.transcript, llm.chat_format.template.source, None, settings)
 

@@ -73,7 +73,7 @@ class Hub:
         if re.match(r"(?:https?://)?(?:hf\.co|huggingface\.co)/", name):
             parse(name, None)  # raises an error with the reason
         if "://" in name and not LIBRARY.match(name):
-            raise BadInput(f"{shown(name)} is no URL of a model on the hub; give hf.co/OWNER/NAME, a name or a path")
+            raise BadInput(f"{shown(name)} is not a URL of a model on the hub; give hf.co/OWNER/NAME, a name or a path")
         short = None if is_path(name) else self.names.hub_name(name)
         if short is not None:
             return self.store.find(short) or short

@@ -49,7 +49,7 @@ def parse(text: str, where: str = "Modelfile") -> Modelfile:
     for number, name, value in _instructions(text, where):
         if name not in KNOWN:
             raise BadFile(
-                f"{where}, line {number}: {printable(name, 40)!r} is no instruction; known: {', '.join(KNOWN)}"
+                f"{where}, line {number}: {printable(name, 40)!r} is not an instruction; known: {', '.join(KNOWN)}"
             )
         found.setdefault(name, []).append(value)
     if len(found.get("FROM", ())) != 1:
@@ -147,7 +147,7 @@ def _instructions(text: str, where: str) -> Iterator[tuple[int, str, str]]:
             continue
         found = INSTRUCTION.match(line)
         if found is None:
-            raise BadFile(f"{where}, line {number}: {printable(line.strip(), 40)!r} is no instruction")
+            raise BadFile(f"{where}, line {number}: {printable(line.strip(), 40)!r} is not an instruction")
         value = line[found.end() :]
         before, quotes, _ = value.partition('"""')
         if quotes and (not before.strip() or found[1].upper() in ("MESSAGE", "PARAMETER")):

@@ -125,7 +125,7 @@ def read_preset(path: str | os.PathLike[str]) -> Preset:
         raise BadFile(f"{name}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError, BadInput, BadTemplate) as error:
         why = str(error) if isinstance(error, BadInput) else "it is damaged"
-        raise BadFile(f"{name}: is no preset that can be used: {why}; create it again") from None
+        raise BadFile(f"{name}: is not a preset that can be used: {why}; create it again") from None
 
 
 def _checked(found: Any) -> Preset:

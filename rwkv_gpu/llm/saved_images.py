@@ -83,7 +83,7 @@ class SavedImages:
     def restored(self, message: Message, rows: Any) -> Message:
         """A message with its images."""
         if not isinstance(rows, list) or not all(isinstance(one, list) and len(one) == 2 for one in rows):
-            raise TypeError("the images of a message are no list of pairs")
+            raise TypeError("the images of a message are not a list of pairs")
         images, content = [], message.content
         for identity, digest in rows:
             picture, old = self._picture(str(digest)), unseen(_digest(identity))

@@ -131,7 +131,7 @@ def _session(
             _check_cuts(chat.transcript)
         length = int(notes["length"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BadInput) as error:
-        raise BadFile(f"{path}: is no chat as this version writes it: {error!r}") from None
+        raise BadFile(f"{path}: is not a chat as this version writes it: {error!r}") from None
     state = {name.removeprefix(STATE): array for name, array in saved.arrays.items() if name.startswith(STATE)}
     if not 0 < length <= len(chats[current].transcript.ids) or saved.model.digest is None:
         return SavedSession(chats, current)

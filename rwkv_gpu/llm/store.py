@@ -137,7 +137,7 @@ class Store:
         found = self.matching(name)
         if len(found) != 1:
             several = f"may be {', '.join(model.name for model in found)}; give the whole name"
-            raise BadInput(f"{name} {several if found else 'is no model of `rwkv-gpu list`'}")
+            raise BadInput(f"{name} {several if found else 'is not a model of `rwkv-gpu list`'}")
         gone = found[0]
         shared = any(one.projectors == gone.projectors for one in self.models() if one.name != gone.name)
         paths = gone.paths if shared else (*gone.paths, *gone.projectors)
@@ -199,7 +199,7 @@ def own_name(name: str) -> str:
     """A name that a user gives to a copy or a preset, without :latest. BadInput if it cannot be one."""
     plain = name.removesuffix(":latest").removesuffix(".gguf")
     if not COPY.fullmatch(plain) or len(plain) > LONGEST or hub_names.PART.search(f"{plain}.gguf"):
-        raise BadInput(f"{name[:100]!r} is no name for a model; give letters, digits, -, _ and ., such as my-model")
+        raise BadInput(f"{name[:100]!r} is not a name for a model; give letters, digits, -, _ and ., such as my-model")
     return plain
 
 

@@ -203,7 +203,7 @@ def _parsed(source: str) -> Any:
     try:
         return json.loads(source)
     except (ValueError, RecursionError):
-        raise BadInput("schema is no JSON; give a JSON schema") from None
+        raise BadInput("schema is not JSON; give a JSON schema") from None
 
 
 def _json_call(tool: str, key: str, schema: str) -> str:

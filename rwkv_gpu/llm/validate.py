@@ -18,7 +18,7 @@ DIMENSIONS = Span(1, 1 << 20, whole=True, optional=True)
 
 
 def token_ids(name: str, value: Any) -> list[int]:
-    """A list of whole numbers; the vocabulary is checked later."""
+    """Checks a list of whole numbers; the vocabulary is checked later."""
     ids = several(name, value, "token ids")
     if set(map(type, ids)) <= {int}:  # the fast path for a chat of a million tokens
         return ids
@@ -36,14 +36,14 @@ def several(name: str, value: Any, what: str) -> list[Any]:
 
 
 def text(name: str, value: Any) -> str | bytes:
-    """A text, or its bytes."""
+    """Checks a text, or its bytes."""
     if not isinstance(value, str | bytes):
         raise BadInput(f"{name} is {shown(value)}; it must be a text")
     return value
 
 
 def number(name: str, value: int | None, span: Span) -> int | None:
-    """A number within a span."""
+    """Checks a number within a span."""
     if value not in span:
         raise BadInput(f"{name} is {value!r}; it must be {span}")
     return value
@@ -63,7 +63,7 @@ def plain(name: str, value: Any) -> None:
 
 
 def one_of(name: str, value: C | None, *known: C) -> C | None:
-    """One of some values, or None."""
+    """Checks for one of some values, or None."""
     if value is not None and not any(type(value) is type(one) and value == one for one in known):
         raise BadInput(f"{name} is {value!r}; it must be {' or '.join(map(repr, known))} or None")
     return value
@@ -98,4 +98,5 @@ def unknown_name(
     """The error about an unknown name: what to use, the most similar name, or where the names are documented."""
     near = difflib.get_close_matches(name.lower(), list(known), 1, 0.7)
     remedy = instead.get(name) or (f"did you mean {near[0]}?" if near else f"{documented} lists the names")
-    return f"{name} is no {what}; {remedy}"
+    article = "an" if what.startswith("option") else "a"
+    return f"{name} is not {article} {what}; {remedy}"

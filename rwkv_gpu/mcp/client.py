@@ -91,7 +91,7 @@ class ToolServers:
         if found is None:
             future.set_result(failed(f"there is no tool {printable(name, 60)}"))
         elif not isinstance(given, dict):
-            future.set_result(failed("the arguments are no JSON object"))
+            future.set_result(failed("the arguments are not a JSON object"))
         else:
             connection = self._connections[found.server]
             self._loop.call_soon_threadsafe(self._enqueue, connection, found.own, given, future)

@@ -37,7 +37,7 @@ def read_config(path: str | os.PathLike[str]) -> list[ServerConfig]:
     except OSError as error:
         raise BadFile(f"{where}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise BadFile(f"{where}: is no JSON: {printable(str(error), 80)}") from None
+        raise BadFile(f"{where}: is not JSON: {printable(str(error), 80)}") from None
     servers = found.get("mcpServers") if isinstance(found, dict) else None
     if not isinstance(servers, dict):
         raise BadFile(f'{where}: names no servers; it must be {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')

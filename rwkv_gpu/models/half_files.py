@@ -44,7 +44,7 @@ def refuse_half(file: GGUFFile) -> None:
     """Refuses a file that is not a complete model."""
     half = half_of(file)
     if half is not None:
-        raise UnsupportedModel(f"{file.path}: is no whole model: it is {half}")
+        raise UnsupportedModel(f"{file.path}: is not a complete model: it is {half}")
 
 
 def _senses(file: GGUFFile) -> str:

@@ -448,7 +448,7 @@ class Reference(Ops[Array]):
         *,
         old: bool = False,
     ) -> Array:
-        """`_recur` of every segment, from its state on."""
+        """Applies `_recur` to every segment, starting from its state."""
         y = np.empty_like(v)  # [T, H, N]
         for segment in self.batch.steps:
             rows = segment.rows

@@ -118,4 +118,4 @@ def too_deep() -> ApiError:
 
 
 def _not_json(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

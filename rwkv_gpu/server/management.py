@@ -154,7 +154,7 @@ async def _remove(service: Service, name: str) -> None:
         model = None  # its file may be a partial download
     if model is not None:
         if not Path(model.path).is_relative_to(store.folder):
-            why = f"{model.name} is no downloaded model; whoever runs the server can delete its file"
+            why = f"{model.name} is not a downloaded model; whoever runs the server can delete its file"
             raise ApiError(403, why, param="model")
         if model.leases or model.state == "loading":
             raise ApiError(409, f"the model {model.name} is in use; unload it first", param="model")

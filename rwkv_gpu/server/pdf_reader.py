@@ -40,7 +40,7 @@ class PdfReader:
         known = printable(name, LONGEST_NAME) if isinstance(name, str) else ""
         name = known or "the file"
         if BEGINNING not in content[:1024]:
-            raise ApiError(400, f"{name} is no PDF", param=param)
+            raise ApiError(400, f"{name} is not a PDF", param=param)
         if self._waiting >= MOST_WAITING:
             raise ApiError(429, "many documents are being read; try again", code="busy", retry_after=5)
         self._waiting += 1

@@ -133,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 if self.parser.get_method() != b"CONNECT":
                     data = self._head_without_offer() + data[offer.args[0] :]
                     continue
-                self.send_400_response("This server is no proxy.")
+                self.send_400_response("This server is not a proxy.")
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
             return

@@ -38,7 +38,7 @@ class Pull:
 
     @property
     def left(self) -> int:
-        """Bytes that it has still to write."""
+        """Bytes that the download still has to write."""
         total = sum(file.nbytes for file in self.files.values())
         return max(0, min(self.reserved, total - sum(self.done.values()) if self.files else self.reserved))
 

@@ -99,7 +99,7 @@ def _with_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 def check_arguments(messages: Sequence[Message]) -> None:
-    """Refuses arguments that are no object, such as those of a call that was cut off."""
+    """Refuses arguments that are not an object, such as those of a call that was cut off."""
     for at, message in enumerate(messages):
         for n, call in enumerate(message.get("tool_calls", ())):
             given = call.get("function", call)["arguments"]
@@ -116,7 +116,7 @@ def _with_call(call: Message, can: Capabilities) -> Message:
 
 
 def _arguments(value: Any, *, objects: bool) -> Any:
-    """Arguments as an object, or as JSON text. Text that is no JSON stays as it is."""
+    """Arguments as an object, or as JSON text. Text that is not JSON stays as it is."""
     if not objects:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return value

@@ -92,7 +92,7 @@ def _tokens(source: str) -> Iterator[tuple[str, str, int]]:
     while at < len(source):
         match = _TOKEN.match(source, at)
         if match is None:
-            raise _wrong("this is no GBNF", source, at)
+            raise _wrong("this is not GBNF", source, at)
         kind = match.lastgroup or ""
         if kind != "space":
             yield kind, match.group(), at
@@ -129,14 +129,14 @@ def _letters(text: str) -> Iterator[str]:
         code = match[1] or match[2] or match[3]
         if code:
             if 0xD800 <= int(code, 16) < 0xE000 or int(code, 16) > 0x10FFFF:
-                raise ValueError(f"{match.group()} is no character")
+                raise ValueError(f"{match.group()} is not a character")
             yield chr(int(code, 16))
         elif match[4] is None:
             yield match.group()
         elif match[4] in _PLAIN:
             yield _PLAIN[match[4]]
         else:
-            raise ValueError(f"{match.group()!r} is no escape of GBNF")
+            raise ValueError(f"{match.group()!r} is not an escape of GBNF")
 
 
 def _set(text: str) -> str:

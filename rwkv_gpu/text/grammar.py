@@ -246,7 +246,7 @@ def _dumped(schema: bool | Mapping[str, Any]) -> str:
     try:
         return json.dumps(schema)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"the JSON schema is no JSON: {error}") from None
+        raise BadInput(f"the JSON schema is not JSON: {error}") from None
     except RecursionError:
         raise BadGrammar("the JSON schema is too deep: nest its parts less") from None
 

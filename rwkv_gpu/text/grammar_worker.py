@@ -178,7 +178,7 @@ class Worker:
         if kind == "gbnf":
             kind, source = "lark", to_lark(source, dict(names))
         if kind == "schema":
-            with contextlib.suppress(ValueError):  # if it is no JSON, the library says why
+            with contextlib.suppress(ValueError):  # if it is not JSON, the library says why
                 source = json.dumps(closed(json.loads(source)))
             return str(matcher.grammar_from_json_schema(source, defaults={} if white_space else COMPACT))
         return str(matcher.grammar_from_regex(source) if kind == "regex" else matcher.grammar_from_lark(source))

@@ -96,7 +96,7 @@ def rounded(_: Budget, value: Any, precision: Any = 0, method: Any = None) -> in
 def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:  # noqa: ARG001
     """Limits the sum of lists, which takes quadratic time."""
     if not isinstance(start, int | float):
-        raise Exceeded("sums what are no numbers")
+        raise Exceeded("sums values that are not numbers")
     return 0
 
 

@@ -83,7 +83,7 @@ class _Finder:
         return sorted(chosen)
 
     def _everywhere(self, text: bytes) -> Iterator[Place]:
-        """The start and length of each token that is no run and occurs, including overlapping ones."""
+        """The start and length of each token that is not a run and occurs, including overlapping ones."""
         for match in steps(self._starts.finditer(text)):
             at = match.start()
             for start in (text[at : at + 1], text[at : at + 2]):

@@ -184,7 +184,7 @@ class ToolParser:
         self._held = ""
         self._inside: str | None = None  # the opening mark of the current call
         self._begun = False  # whether anything but white space was seen
-        self._space = ""  # white space before the current call, which belongs to the text if it is no call
+        self._space = ""  # white space before the current call, which belongs to the text if it is not a call
 
     def feed(self, text: str) -> list[Piece]:
         """Returns the text and calls that are certain now."""

@@ -116,7 +116,7 @@ def read_file(path: Path, remedy: str) -> bytes:
     """The bytes of a file, and one more than allowed of a larger one."""
     try:
         if not path.is_file():
-            raise BadInput(f"{path}: is no file; {remedy}")
+            raise BadInput(f"{path}: is not a file; {remedy}")
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
@@ -140,7 +140,7 @@ def _decoded(data: bytes, where: str) -> npt.NDArray[np.uint8]:
         raise
     except Exception as error:  # noqa: BLE001  decoders of broken files raise anything; the reason is in the sentence
         reason = "its format is unknown" if isinstance(error, image.UnidentifiedImageError) else str(error)
-        raise BadInput(f"{where} is no image that can be read ({reason or type(error).__name__}); {HELP}") from None
+        raise BadInput(f"{where} is not an image that can be read ({reason or type(error).__name__}); {HELP}") from None
 
 
 def _converted(opened: Any, where: str) -> npt.NDArray[np.uint8]:

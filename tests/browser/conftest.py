@@ -17,7 +17,7 @@ from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.serving import Served, serving
 
 LAST = "article.assistant >> nth=-1"
-# An answer that surely does not end within a test.
+# An answer that does not end within a test.
 ENDLESS = '{"type": "array", "items": {"enum": ["fox", "owl"]}, "minItems": 3000}'
 PATIENCE = 30_000  # milliseconds, for a slow machine
 expect.set_options(timeout=PATIENCE)

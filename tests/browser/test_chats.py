@@ -150,11 +150,11 @@ def test_a_file_that_cannot_be_imported_is_one_sentence_and_stores_nothing(page)
     circle = {"mapping": {n: {"id": n, "parent": "ba"[n == "b"], "message": None} for n in "ab"}}
     many = {"conv": {}, "messages": [{"id": str(n)} for n in range(10001)]}
     cases = {
-        b"{oops": "it is no JSON", b"[]": "it has no chats", b"{}": "no chats of this page, ChatGPT",
-        b'{"type": "message"}': "no chats of this page", b'{"type": "session"}\n{oops': "it is no JSON",
+        b"{oops": "it is not JSON", b"[]": "it has no chats", b"{}": "no chats of this page, ChatGPT",
+        b'{"type": "message"}': "no chats of this page", b'{"type": "session"}\n{oops': "it is not JSON",
         json.dumps([CHATGPT, 5]).encode(): "no chats of this page", json.dumps(circle).encode(): "go in a circle",
         json.dumps(many).encode(): "more than 10,000 messages", json.dumps([{}] * 20001).encode(): "20,000 chats",
-        zipped("a.txt", "x"): "this archive has no conversations", zipped("a.jsonl", "{oops"): "it is no JSON",
+        zipped("a.txt", "x"): "this archive has no conversations", zipped("a.jsonl", "{oops"): "it is not JSON",
         zipped("a.jsonl", "x" * 999)[:-30]: "it is a damaged archive", b"PK\x03\x04": "it is a damaged archive",
         zipped("a.jsonl", "x" * (257 << 20)): "its files have more than 256 MiB",
     }  # fmt: skip
@@ -226,7 +226,7 @@ def test_a_model_names_a_chat_after_its_first_answer(page):
     page.click("#new")
     ask(page, "Another question")
     page.click("#titles")
-    page.evaluate("state.props.model.parameters = 3e6")  # a model that is too small for it
+    page.evaluate("state.props.model.parameters = 3e6")  # a model that is too small to write titles
     page.click("#new")
     ask(page, "A last question")
     expect(page.locator("#title")).to_have_text("A last question")
@@ -249,7 +249,7 @@ def test_an_svg_is_drawn_in_isolation(page):
     )
     ask(page, "draw")
     image = page.locator(f"{LAST} >> img.drawing")
-    expect(image).to_have_count(1)  # what cannot be drawn stays code
+    expect(image).to_have_count(1)  # a diagram that cannot be drawn stays code
     page.wait_for_function("document.querySelector('img.drawing').naturalWidth === 90")
     colour = page.evaluate("""() => {
         const canvas = document.createElement("canvas").getContext("2d");
@@ -274,7 +274,7 @@ $$f(x) = \\begin{cases} 1 & x > 0 \\\\ 0.001 & \\text{else} \\end{cases} \\quad 
     align, cases, array = rows
     assert [len(row) for row in align] == [4, 2]
     assert align[0][0][1] == pytest.approx(align[1][0][1], abs=1)  # left sides end together
-    assert align[0][1][0] == pytest.approx(align[1][1][0], abs=1)  # right sides begin together
+    assert align[0][1][0] == pytest.approx(align[1][1][0], abs=1)  # right sides begin at the same height
     assert align[0][0][0] < align[1][0][0] - 10
     assert cases[0][0][0] == pytest.approx(cases[1][0][0], abs=1)
     assert array[0][0][0] == pytest.approx(array[1][0][0], abs=1)

@@ -18,7 +18,7 @@ from rwkv_gpu.server.catalogue import ServedModel
 from tests.browser.conftest import LAST, answers, ask, ask_without_end, chunk, events, load, text_of
 from tests.server.serving import MODEL, serving
 
-PIECES = r'\["(fox|owl)"(,\s*"(fox|owl)")*[^\]]*'  # of the endless answer: nothing lost, nothing twice
+PIECES = r'\["(fox|owl)"(,\s*"(fox|owl)")*[^\]]*'  # a part of the endless answer: nothing is lost or repeated
 
 
 class Process:

@@ -18,7 +18,7 @@ def test_names_that_every_object_has_are_no_languages_commands_or_environments(p
         assert page.evaluate("name => markdown(`$\\\\${name}$`)[0].textContent", name) == "\\" + name
 
 
-# What is repeated until the text is long, with what comes before and after it.
+# Text that is repeated until it is long, with the text before and after it.
 REPEATED = {
     "spaces": ("a", " ", "b"), "blank lines": ("", "\n", ""), "a heading of spaces": ("# ", " ", "a\u2028"),
     "a heading of signs": ("# ", "#", " x"), "tildes": ("", "~", "`"), "fence of spaces": ("```", " ", "`"),
@@ -50,7 +50,7 @@ def test_markdown_takes_time_linear_in_its_length(context, page, name):
     short, long = (
         seconds(session, page, before + part * (size // len(part)) + after) for size in (SHORT, TIMES * SHORT)
     )
-    assert long < 3 * TIMES * short + 0.1  # the square would be TIMES squared
+    assert long < 3 * TIMES * short + 0.1  # quadratic time would be TIMES squared
 
 
 def test_more_nodes_than_a_call_takes_arguments_are_shown(page):
@@ -59,7 +59,7 @@ def test_more_nodes_than_a_call_takes_arguments_are_shown(page):
     assert page.evaluate("file => fullText(file)", file).startswith("a:\n```\n")
 
 
-# Streams random text of these by pieces, and compares with the same text at once. Gives what is wrong.
+# Streams random text made of these in pieces, and compares it with the same text at once. Returns the differences.
 FUZZ = """([seed, count]) => {
     let state = seed;
     const random = (below) => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0, Math.floor(state / 4294967296 * below));

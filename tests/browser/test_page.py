@@ -104,7 +104,7 @@ $$\\sum_{i=1}^n \\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}$$
     assert body.locator("a").get_attribute("rel").startswith("noopener")
     assert body.locator("td >> nth=1").get_attribute("align") == "right"
     families = body.locator("math >> nth=0").evaluate("node => getComputedStyle(node).fontFamily")
-    assert "Math" in families  # else a sum is as small as a letter, and its limits touch it
+    assert "Math" in families  # otherwise a sum is as small as a letter, and its limits touch it
 
 
 XSS = [
@@ -235,7 +235,7 @@ def test_versions_of_questions_and_answers(page):
     expect(page.locator("article.user")).to_contain_text("2/2")
     assert [body["messages"][-1]["content"] for body in bodies] == ["first question"] * 2 + ["another question"]
     page.click("article.user >> [aria-label='Previous version']")
-    expect(page.locator(LAST)).to_contain_text("two")  # the newest answer to that one
+    expect(page.locator(LAST)).to_contain_text("two")  # the newest answer to that question
 
 
 def test_the_models_words_can_be_edited_and_continued(page):

@@ -72,7 +72,7 @@ def test_the_first_paint_comes_within_300_ms(make_page):
     times = [paint(make_page()) for _ in range(5)]
     print(f"first paint: {', '.join(f'{time:.0f}' for time in times)} ms")
     if is_quiet():
-        assert min(times) < 300  # the others show what else the machine does
+        assert min(times) < 300  # slower runs show the load of the machine
 
 
 @pytest.fixture
@@ -101,6 +101,6 @@ def test_fast_streams_do_not_freeze_the_page(context, page):
     worst = page.evaluate(STREAM)
     work = busy_seconds(session) - before
     print(f"1,000 tokens a second: longest pause {worst:.0f} ms, work {work:.2f} s in 3 s")
-    assert work < 0.8  # a draw for each token takes 1 s
+    assert work < 0.8  # drawing after each token takes 1 s
     if is_quiet():
         assert worst < 250

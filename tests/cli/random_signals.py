@@ -22,10 +22,10 @@ from rwkv_gpu.cli.commands import COMMANDS
 MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 6.0
-LONGEST = 4.0  # seconds of a command in which moments lie
+LONGEST = 4.0  # seconds of a command within which signals are sent
 ENDLESS = "1000000"
 LINES = 12  # of the batch
-# The arguments of commands that need some; {gpu}, {folder} and {text} are filled in.
+# Arguments of commands that need some; {gpu}, {folder} and {text} are filled in.
 ARGUMENTS: dict[str, list[str]] = {
     "batch": ["{folder}/in.jsonl", "{folder}/out.jsonl", "-n", "64", "--device", "cpu"],
     "bench": ["-p", "64", "-n", "64", "-r", "9", "--device", "cpu"],
@@ -67,7 +67,7 @@ class Run:
         arguments = [part.format(**fields) for part in ARGUMENTS.get(name, [])]
         output = Path(fields["folder"]) / "out.jsonl"
         if name == "batch" and output.exists() and output.read_bytes().count(b"\n") == LINES:
-            output.unlink()  # so that there is something to do
+            output.unlink()  # otherwise the command would have nothing to do
         env = {**os.environ, "RWKV_GPU_CACHE": fields["folder"]}
         process = subprocess.Popen(
             [*MAIN, name, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
@@ -112,7 +112,7 @@ def trial(name: str, fields: dict[str, str], number: signal.Signals, wait: float
     time.sleep(wait)
     run.process.send_signal(number)
     ended = run.end(20)
-    if ended.code in ((0, usual.code) if usual.code < 0 else (usual.code,)):  # it came to its own end before
+    if ended.code in ((0, usual.code) if usual.code < 0 else (usual.code,)):  # the command ended before the signal
         return None
     if ended.code != 128 + number:
         said = ended.errors.decode(errors="replace").strip()[-400:]

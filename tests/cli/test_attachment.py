@@ -43,7 +43,7 @@ def test_an_unreadable_file_is_reported_in_one_line_and_adds_nothing(conversatio
     whole = pdf("The sea is wide.")
     files = {
         "empty.txt": (b" \n", "has no text"),
-        "binary": (b"GGUF\0\0", "is no text"),
+        "binary": (b"GGUF\0\0", "is not text"),
         "latin.txt": (b"caf\xe9", "not UTF-8 at byte 3"),
         "scan.pdf": (pdf(""), "are its pages scanned"),
         "long.txt": (b"x" * 5000, "and the context 4,096"),
@@ -54,7 +54,7 @@ def test_an_unreadable_file_is_reported_in_one_line_and_adds_nothing(conversatio
         with pytest.raises(BadInput, match=says) as raised:
             slash.run(conversation, "file", str(tmp_path / name))
         assert "\n" not in str(raised.value)
-    for path, says in ((tmp_path, "is a folder"), (tmp_path / "none", "is no file"), ("", "give a text")):
+    for path, says in ((tmp_path, "is a folder"), (tmp_path / "none", "is not a file"), ("", "give a text")):
         with pytest.raises(BadInput, match=says):
             slash.run(conversation, "file", str(path))
     cut = tmp_path / "cut.pdf"

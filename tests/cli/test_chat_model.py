@@ -63,7 +63,7 @@ def test_all_branches_continue_with_the_new_model(conversation, capsys):
         (str(OWN), BadInput),
         (__file__, BadFile),
         (str(OWN / "tiny-bert.gguf"), BadInput),
-        ("qwen3.5:4b", BadInput),  # which the user does not want to be downloaded
+        ("qwen3.5:4b", BadInput),  # the user refuses the download
     ],
 )
 def test_a_model_that_cannot_chat_leaves_the_one_in_use_alone(conversation, name, error):

@@ -83,7 +83,7 @@ def test_fit_answers_no_with_the_numbers(monkeypatch):
 def test_fit_counts_adapters_and_a_draft_model(adapter, device, tmp_path, monkeypatch):
     path, name = golden("tiny-llama.gguf"), "cpu" if device == "cpu" else adapter.index
     lora = write(tmp_path, "llama", "more", rank=32, parts=["attn_q", "ffn_gate", "ffn_up"])
-    with GGUFFile.open(lora) as file:  # of float16, as they stay on a GPU
+    with GGUFFile.open(lora) as file:  # float16 factors, which stay float16 on a GPU
         factors = sum(tensor.nbytes for tensor in file.tensors.values()) * (2 if device == "cpu" else 1)
     arguments = "fit", path, "--device", name, "--context", 64
     plain = json.loads(run(*arguments, "--json").stdout)

@@ -180,6 +180,6 @@ def test_a_model_is_served_under_its_short_name_too(run, tmp_path, monkeypatch):
         context.meta["rwkv_gpu.catalogue"] = str(tmp_path / "own.toml")
         paths, aliases = by_path(("tiny:1m", "builtin", str(path)), ("other=tiny-Q4_K_M",))
     assert paths == (str(path), "builtin", str(path))
-    monkeypatch.delenv("RWKV_GPU_CATALOGUE")  # as in the process of a replica, which has paths alone
+    monkeypatch.delenv("RWKV_GPU_CATALOGUE")  # like the process of a replica, which has paths only
     [tiny, builtin] = served(paths[:2], None, aliases)
     assert (tiny.name, tiny.aliases, builtin.name) == ("tiny-Q4_K_M", ("other", "tiny:1m"), "builtin")

@@ -68,7 +68,7 @@ def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
         (["pull", "hf.co/owner/none:Q4_K_M"], "cannot download owner/none: not found (404)"),
         (["pull", "hf.co/owner/name:Q8_0"], "owner/name has no file of Q8_0"),
         (["pull", "nonsense"], "no model 'nonsense'; `rwkv-gpu models` lists names"),
-        (["rm", "nothing"], "nothing is no model of `rwkv-gpu list`"),
+        (["rm", "nothing"], "nothing is not a model of `rwkv-gpu list`"),
         (["info", "nothing:Q4_K_M", "--device", "cpu"], "no model 'nothing:Q4_K_M'"),
     ],
 )

@@ -160,7 +160,7 @@ def test_an_origin_that_no_browser_sends_is_refused(origin):
 @pytest.mark.parametrize("hosts", ["http://a.example/", "a.example,,b", "*", "a b", "a:80:x/"])
 def test_hosts_of_media_urls_are_names(hosts):
     result = CliRunner().invoke(cli, ["serve", MODEL, "--allow-media-urls", hosts])
-    assert result.exit_code == 2 and "is no host" in result.output
+    assert result.exit_code == 2 and "is not a host" in result.output
     assert hosts_of(("A.example., b", "::1")) == ("a.example", "b", "::1")
 
 
@@ -191,7 +191,7 @@ def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path, monkeypatc
                 assert answer.code == status
 
 
-@pytest.mark.parametrize("before", [[], [MODEL]])  # one that is loaded at once, and one that would be at its first use
+@pytest.mark.parametrize("before", [[], [MODEL]])  # a model loaded at once, and one loaded at its first use
 def test_a_missing_model_is_an_error_in_one_line_and_starts_no_server(tmp_path, before):
     missing = str(tmp_path / "missing.gguf")
     result = CliRunner().invoke(cli, ["serve", *before, missing, "--device", "cpu", "--port", "0"])

@@ -36,7 +36,7 @@ def interruptible():
 
 def started(*arguments: str, text: str = "", main: Sequence[str] = MAIN) -> subprocess.Popen:
     """Starts a command and waits until it can catch signals. On a busy machine Python alone takes a second to start."""
-    # `unhurried` imports numpy before it blocks signals: a thread of BLAS would get them.
+    # `unhurried` imports numpy before it blocks signals: otherwise a thread of BLAS would get them.
     threads = {"OPENBLAS_NUM_THREADS": "1"} if main is UNHURRIED else {}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen([*main, *arguments], **pipes, cwd=ROOT, env=os.environ | threads)

@@ -22,7 +22,7 @@ def shown(lines, width):
 @pytest.mark.parametrize("width", range(20, 140, 5))
 def test_a_table_is_never_wider_than_the_terminal_and_loses_nothing(width):
     lines = shown(WIDE, width)
-    assert max(map(cell_len, lines)) <= max(width, 62)  # the longest word, which a line of its own does not split
+    assert max(map(cell_len, lines)) <= max(width, 62)  # the longest word takes a whole line and is not split
     text = "".join("".join(line.replace("│", "") for line in lines).split())
     for word in ("what", "some", "bold", "words", "while", "code", "more"):
         assert word in text

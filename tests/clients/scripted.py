@@ -33,7 +33,7 @@ class Follower:
     def __init__(self, script: bytes, tokens: list[bytes], end: int, diverged: list[str]) -> None:
         self._script, self._tokens, self._end = script, tokens, end
         self._diverged = diverged
-        self._at: int | None = 0  # None: a grammar has forbidden what comes next
+        self._at: int | None = 0  # None: the grammar has forbidden the rest
         self._length: int | None = None  # tokens seen so far
 
     def __call__(self, ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

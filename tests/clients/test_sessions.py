@@ -93,7 +93,7 @@ def test_ten_turns_in_the_style_of_codex(session):
         assert codex.turn(text(f"What is in {name}? ({turn})")) == f"It has {FILES[name]}."
         script.check()
         assert f"What is in {name}? ({turn})" in script.prompts[0] and FILES[name] in script.prompts[1]
-        assert codex.cached > len(script.prompts[1]) // 2  # only the new part is computed
+        assert codex.cached > len(script.prompts[1]) // 2  # a turn computes only the new part
     kinds = [item["type"] for item in codex.history[:5]]
     assert kinds == ["message", "reasoning", "function_call", "function_call_output", "message"]
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}

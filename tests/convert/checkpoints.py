@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 WIDTH, HEAD, INNER, LAYERS, TOKENS, RANK = 32, 16, 64, 2, 65536, 8
-MIX_RANK, DECAY_RANK = 32, 64  # of RWKV-6: what llama.cpp takes them to be
+MIX_RANK, DECAY_RANK = 32, 64  # defaults of llama.cpp for RWKV-6
 
 
 def rwkv7() -> dict[str, np.ndarray]:

@@ -33,7 +33,7 @@ class Folder:
     tokenizer: Tokenizer
     kind: str = "F16"
     shards: int = 1
-    prefix: str = ""  # before the name of every tensor
+    prefix: str = ""  # prefix of every tensor's name
     files: dict[str, Any] = field(default_factory=dict)  # texts, or values for JSON
 
 

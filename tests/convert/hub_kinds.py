@@ -70,7 +70,7 @@ def named(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:
 
 
 KINDS: dict[str, Folder] = {
-    # Llama 3.2: shards, bfloat16, positions of Llama 3, the head is the embedding.
+    # Llama 3.2: shards, bfloat16, positions of Llama 3; the head is the embedding.
     "llama3": Folder(
         "Tiny-Llama-3.2-90K-Instruct",
         named("LlamaForCausalLM", "llama", rope_theta=500000.0, rope_scaling=LLAMA3, tie_word_embeddings=True,
@@ -78,7 +78,7 @@ KINDS: dict[str, Folder] = {
         dense(head=False), Tokenizer("llama-bpe", True, BEGINS), kind="BF16", shards=2,
         files={"generation_config.json": {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1, "top_k": 20}},
     ),
-    # Llama 2 and its finetunes: SentencePiece, no head_dim, the rotation in an older form, a model card.
+    # Llama 2 and its finetunes: SentencePiece, no head_dim, an older form of the rotation, a model card.
     "llama2": Folder(
         "tiny-llama-chat",
         named("LlamaForCausalLM", "llama", rope_scaling={"type": "linear", "factor": 2.0}, num_key_value_heads=None),
@@ -148,7 +148,7 @@ KINDS: dict[str, Folder] = {
         Tokenizer("spm", config=SPM | {"tokenizer_class": "GemmaTokenizer"}), kind="BF16",
         files={"added_tokens.json": {"<image_soft_token>": 270}},
     ),
-    # The larger models see, and leave out what the family has by default.
+    # The larger models have vision, and leave out the defaults of the family.
     "gemma3-sees": Folder(
         "tiny-gemma-3-sees",
         {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "eos_token_id": [1, 269],
@@ -169,7 +169,7 @@ KINDS: dict[str, Folder] = {
               block_ff_dim=INNER, rms_norm_eps=None, intermediate_size=None),
         lfm2, Tokenizer("llama-bpe", True, BEGINS, pre="lfm2"), kind="BF16",
     ),
-    # Older: the layers with attention are listed, and the inner width is computed: 2/3 of 144, in whole 32s.
+    # An older form: it lists the layers with attention, and the inner width is computed: 2/3 of 144, rounded up to 32s.
     "lfm2-older": Folder(
         "LFM2-Tiny-older",
         named("Lfm2ForCausalLM", "lfm2", full_attn_idxs=[1], conv_L_cache=3, norm_eps=1e-5, theta=1e6,

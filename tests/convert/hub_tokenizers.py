@@ -20,7 +20,7 @@ class Tokenizer:
     kind: str
     begins: bool = False  # a token before each text
     config: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json
-    pre: str = ""  # the name that llama.cpp gives, where it is not the kind
+    pre: str = ""  # llama.cpp's name, if it differs from the kind
 
 
 def write_tokenizer(folder: Path, one: Tokenizer) -> None:

@@ -27,7 +27,7 @@ from tests.convert.hub_folders import write_folder
 from tests.convert.hub_kinds import KINDS
 from tests.gguf.test_safetensors import whole
 
-SHORT = 16  # values of a list that are recorded themselves
+SHORT = 16  # lists up to this length are recorded whole
 RECORD = Path(__file__).with_name("llama_cpp.json")
 SIZES = {
     "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": LAYERS, "vocab_size": TOKENS,
@@ -79,7 +79,7 @@ def record(kind: str, folder: Path) -> dict[str, Any]:
     return converted(folder, "")
 
 
-# llama.cpp knows pre-tokenizers by the tokens of a long text; of a tiny vocabulary the name has to be given.
+# llama.cpp detects pre-tokenizers by the tokens of a long text; for a tiny vocabulary, the name must be given.
 WRAPPER = """
 import runpy, sys
 llama, pre, folder, out = sys.argv[1:]

@@ -26,7 +26,7 @@ from tests.gguf.torch_files import Calls, save, torch_names
 from tests.process import until
 
 RECORDED = json.loads(RECORD.read_text())
-# The name is a folder's; the template is the project's own, by a name that llama.cpp knows as well.
+# The name is the folder's. The template is the project's own, with a name that llama.cpp knows, too.
 OWN_KEYS = {"general.name", "tokenizer.chat_template"}
 
 
@@ -164,11 +164,11 @@ def test_bad_folders_are_refused_in_one_line(tmp_path):
     index.write_text(json.dumps({"weight_map": whole_index["weight_map"] | {"more": "part-0.safetensors"}}))
     refused("'more' is in no shard")
     index.write_text(json.dumps({"weight_map": {"more": "../model.st"}}))
-    refused("which is no file in the folder")
+    refused("which is not a file in the folder")
     index.write_text(json.dumps({"weight_map": 5}))
     refused("no weight_map")
     index.write_text("{")
-    refused("is no JSON")
+    refused("is not JSON")
     index.write_text(json.dumps(whole_index))
     (folder / "part-1.safetensors").unlink()
     refused("part-1.safetensors: is missing")

@@ -115,7 +115,7 @@ def test_a_folder_needs_the_memory_of_a_few_rows(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "out.gguf").stat().st_size > 51_000_000
-    assert peak < 2 * 400_000 * 64 * 4  # the embedding as float32 alone is 102 MB
+    assert peak < 2 * 400_000 * 64 * 4  # the embedding alone takes 102 MB as float32
 
 
 def test_files_of_torch_become_the_same_tensors(tmp_path, monkeypatch):
@@ -233,37 +233,37 @@ def test_a_config_of_another_model_is_refused(tmp_path):
         ({"text_config": {"num_hidden_layers": 7}}, "blk.2"),
     ):
         llama.json(message, "config.json", **changes)
-    llama.bytes("is no JSON object", "config.json", b"[]")
-    llama.bytes("is no JSON", "config.json", b"[" * 100_000)
+    llama.bytes("is not a JSON object", "config.json", b"[]")
+    llama.bytes("is not JSON", "config.json", b"[" * 100_000)
 
 
 def test_tokenizers_that_are_damaged_or_unknown_are_refused(tmp_path):
     llama = Changed(write_folder(tmp_path, KINDS["nemo"]))
     found = json.loads((llama.folder / "tokenizer.json").read_text())
     for changes, message in (
-        ({"model": None}, "is no sound tokenizer"),
+        ({"model": None}, "is not a valid tokenizer"),
         ({"model": {"type": "Foo"}}, "a tokenizer of the type Foo is not converted"),
         ({"model": found["model"] | {"vocab": {"a": -1}}}, "a token has no number"),
         ({"model": found["model"] | {"vocab": {"a": 1 << 40}}}, "a token has no number"),
         ({"model": found["model"] | {"vocab": {"a": "b"}}}, "a token has no number"),
-        ({"model": found["model"] | {"vocab": {"\ud800": 5}}}, "is no sound tokenizer"),
-        ({"model": found["model"] | {"vocab": [1]}}, "is no sound tokenizer"),
-        ({"model": found["model"] | {"merges": [5]}}, "is no sound tokenizer"),
-        ({"model": found["model"] | {"merges": ["abc"]}}, "a merge is no pair"),
-        ({"added_tokens": [{"content": "x"}]}, "is no sound tokenizer"),
-        ({"added_tokens": {"a": 1}}, "is no sound tokenizer"),
+        ({"model": found["model"] | {"vocab": {"\ud800": 5}}}, "is not a valid tokenizer"),
+        ({"model": found["model"] | {"vocab": [1]}}, "is not a valid tokenizer"),
+        ({"model": found["model"] | {"merges": [5]}}, "is not a valid tokenizer"),
+        ({"model": found["model"] | {"merges": ["abc"]}}, "a merge is not a pair"),
+        ({"added_tokens": [{"content": "x"}]}, "is not a valid tokenizer"),
+        ({"added_tokens": {"a": 1}}, "is not a valid tokenizer"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "splits text in a way that is not converted"),
-        ({"pre_tokenizer": [5]}, "is no sound tokenizer"),
-        ({"post_processor": {"type": "TemplateProcessing", "single": 5}}, "is no sound tokenizer"),
+        ({"pre_tokenizer": [5]}, "is not a valid tokenizer"),
+        ({"post_processor": {"type": "TemplateProcessing", "single": 5}}, "is not a valid tokenizer"),
     ):
         llama.json(message, "tokenizer.json", **changes)
-    llama.json("is no sound tokenizer", "tokenizer_config.json", added_tokens_decoder={"x": {}})
+    llama.json("is not a valid tokenizer", "tokenizer_config.json", added_tokens_decoder={"x": {}})
     (llama.folder / "tokenizer.json").unlink()
     refused("has no tokenizer.json or tokenizer.model", llama.folder)
     spm = Changed(write_folder(tmp_path, KINDS["mistral"]))
     good = (spm.folder / "tokenizer.model").read_bytes()
     for bad in (good[:-3], b"\x0a\xff\xff\xff\xff\x7f", b"\x0b", b"\x0a\x02\x0a\x09", b"\x80" * 20):
-        spm.bytes("is no sound tokenizer", "tokenizer.model", bad)
+        spm.bytes("is not a valid tokenizer", "tokenizer.model", bad)
 
 
 def test_tensors_that_are_damaged_missing_or_of_other_shapes_are_refused(tmp_path):
@@ -291,10 +291,10 @@ def test_tensors_that_are_damaged_missing_or_of_other_shapes_are_refused(tmp_pat
     check("infinite or NaN", {"linear_attn.A_log": np.full(4, 1e4)})
     check("which is unknown", {"mlp.experts.gate_up_proj": np.ones((4, 63, 64))})
     good = file()
-    moe.bytes("is no sound safetensors file", "model.safetensors", good[:-100])
-    moe.bytes("is no sound safetensors file", "model.safetensors", b"\xff" * 8 + good[8:])
+    moe.bytes("is not a valid safetensors file", "model.safetensors", good[:-100])
+    moe.bytes("is not a valid safetensors file", "model.safetensors", b"\xff" * 8 + good[8:])
     moe.bytes(
-        "is no sound safetensors file", "model.safetensors", good.replace(b'"shape": [4, 64]', b'"shape": [9, 64]')
+        "is not a valid safetensors file", "model.safetensors", good.replace(b'"shape": [4, 64]', b'"shape": [9, 64]')
     )
     moe.bytes("numbers of type I64", "model.safetensors", good.replace(b'"F16"', b'"I64"'))
     (moe.folder / "model.safetensors").unlink()
@@ -319,7 +319,7 @@ def test_adapters_that_cannot_be_converted_are_refused(tmp_path):
         ({f"{start}.q_proj.lora_A.weight": a}, "has one factor only"),
         ({f"{start}.q_proj.lora_A.weight": a, f"{start}.q_proj.lora_B.weight": np.ones((64, 5))}, "have the shapes"),
         ({f"{start}.q_proj.lora_A.weight": a, f"{start}.q_proj.lora_B.weight": np.ones((60, 4))}, "expected 64"),
-        ({f"{start}.x_proj.lora_A.weight": a, f"{start}.x_proj.lora_B.weight": b}, "is no matrix of llama"),
+        ({f"{start}.x_proj.lora_A.weight": a, f"{start}.x_proj.lora_B.weight": b}, "is not a matrix of llama"),
         ({f"{START}lm_head.weight": a}, "train an adapter without whole tensors"),
         ({}, "it has no factors"),
     ):

@@ -23,7 +23,7 @@ from rwkv_gpu.ops.vocabulary import Alternating
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
-# What is adapted of each model: matrices with and without an activation, gate and up, rows of a tensor or of its heads,
+# The adapted tensors of each model: matrices with and without an activation, gate and up, rows of a tensor or of heads,
 # RWKV's mixes and both halves of its own LoRAs, and the head, which reads picked rows.
 MATRICES = {
     "llama": ("token_embd", "attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "output"),
@@ -41,12 +41,12 @@ MATRICES = {
     "llama-experts": ("attn_q", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
     "qwen2moe": ("ffn_gate_inp", "ffn_gate_inp_shexp", "ffn_up_shexp"),
     "qwen3moe": ("ffn_down_exps",),
-    "nemotron_h_moe": ("ffn_up_exps", "ffn_down_exps"),  # without a gate, behind a latent
+    "nemotron_h_moe": ("ffn_up_exps", "ffn_down_exps"),  # without a gate, after a latent
     "deepseek2": ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_shexp", "ffn_down_exps"),
     "gpt-oss": ("attn_q", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),  # with biases and limits
     "step35": ("attn_gate", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_shexp", "ffn_down"),  # limits in some layers
-    "smallthinker": ("ffn_gate_inp", "ffn_gate_exps"),  # a router that reads what its layer reads
-    "grok": ("ffn_gate_inp", "ffn_up", "ffn_down_exps"),  # a feed-forward beside experts
+    "smallthinker": ("ffn_gate_inp", "ffn_gate_exps"),  # a router that reads its layer's input
+    "grok": ("ffn_gate_inp", "ffn_up", "ffn_down_exps"),  # a dense feed-forward parallel to experts
     "lfm2": ("attn_q", "in_proj", "out_proj", "ffn_down"),
 }  # fmt: skip
 
@@ -259,7 +259,7 @@ BAD = {
             folder, "llama", "x",
             more={"blk.99.x.weight.lora_a": np.ones((2, 8), "f"), "blk.99.x.weight.lora_b": np.ones((9, 2), "f")},
         ),
-        "no matrix of this model",
+        "not a matrix of this model",
     ),
     "an embedding the other way round": (
         lambda folder: write(
@@ -282,8 +282,8 @@ BAD = {
         lambda folder: write(folder, "llama", "x", keys={"adapter.alora.invocation_tokens": [1, 2]}), "aLoRA"
     ),
     "half a pair": (lambda folder: write(folder, "llama", "x", more={"blk.0.attn_k.weight.lora_a": ONES}), "no tensor"),
-    "another tensor": (lambda folder: write(folder, "llama", "x", more={"other": ONES}), "no factor"),
-    "a model": (lambda _: golden("tiny-llama.gguf"), "is no LoRA adapter"),
+    "another tensor": (lambda folder: write(folder, "llama", "x", more={"other": ONES}), "not a factor"),
+    "a model": (lambda _: golden("tiny-llama.gguf"), "is not a LoRA adapter"),
     "a scale": (lambda folder: (write(folder, "llama", "x"), float("nan")), "the scale of a LoRA adapter is nan"),
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from rwkv_gpu.engine.speculation.speculation import WINDOW
 from rwkv_gpu.engine.speculation.speculator import Speculator
 
 MOST = 7
-# Seconds of a step that is submitted ahead, and of one that is waited for, by rows: where drafts gain little or much.
+# Seconds of a step submitted ahead, and of one that is awaited, by rows: with which drafts gain little or much.
 DEVICES = {
     "slow to answer": (1.2, {1: 2.4, 2: 2.7, 4: 4.0, 8: 5.5}),
     "quick to answer": (1.2, {1: 1.5, 2: 1.7, 4: 2.3, 8: 3.2}),
@@ -125,7 +125,7 @@ def test_steps_that_something_disturbs_end_no_drafts(right, times):
 
 def test_lookup_drafts_stop_soon_and_restart_with_their_simulated_gain():
     gate, costs, drafting = SpeculationGate(watches=True), StepCosts(), [Drafting(MOST)]
-    for _ in range(3):  # the first is dropped, and another may have been disturbed
+    for _ in range(3):  # the first is dropped, and another measurement may be disturbed
         costs.measured(1, 1.0, ahead=True)
         for rows in (1, 8):
             costs.measured(rows, 1 + rows / 4, ahead=False)
@@ -146,7 +146,7 @@ def test_lookup_drafts_stop_soon_and_restart_with_their_simulated_gain():
 def gate_of_a_draft_model():
     """Returns a gate that allows drafts, with full credit and known costs."""
     gate, costs, drafting = SpeculationGate(), StepCosts(), [Drafting(MOST)]
-    for _ in range(3):  # the first is dropped, and another may have been disturbed
+    for _ in range(3):  # the first is dropped, and another measurement may be disturbed
         costs.measured(1, 1.0, ahead=True)
         costs.measured(1, 1.2, ahead=False)
         costs.measured(8, 2.0, ahead=False)

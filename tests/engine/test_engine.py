@@ -169,7 +169,7 @@ def test_biases_and_log_probabilities_read_no_logits_back(any_runner):
     assert [tokens(news[id]) for id in ids] == expected
     assert expected[3] == [5] * 4
     assert not any(skipped for _, _, skipped in submitted)
-    assert 4 <= sum(logits for _, logits, _ in submitted) <= 8  # of the answer with log probabilities
+    assert 4 <= sum(logits for _, logits, _ in submitted) <= 8  # the logits of the answer with log probabilities
     first, by_host = news[ids[3]], Sampler(asked[3].params, runner.vocabulary).sample(prefill(runner, asked[3].ids)[-1])
     said = next(said for update in first for said in update.sampled)
     assert [token for token, _ in said.top] == [token for token, _ in by_host.top]
@@ -397,7 +397,7 @@ def test_each_turn_of_a_chat_computes_its_new_tokens_only(any_runner):
         assert tokens(news) == expected, turn
         new = len(ids) if turn == 0 else 11 + 1
         assert news[0].reused == len(ids) - new
-        assert new + 5 <= sum(counting.rows) <= new + 5 + 2  # up to 2 rows past the end, that are dropped
+        assert new + 5 <= sum(counting.rows) <= new + 5 + 2  # up to 2 rows past the end are dropped
         ids = [*ids, *expected, *ids_of(11, seed=turn + 1)]
 
 
@@ -445,7 +445,7 @@ def test_a_stopped_answer_counts_the_requested_tokens(runner, said):
     after = drive(engine)[id]
     assert tokens(after) == alone(small_twin(runner), Request(kept, params))
     if said is None or said >= 4:
-        assert after[0].reused >= len(kept) - 4  # all but the new ones and the last one said
+        assert after[0].reused >= len(kept) - 4  # all tokens except the new ones and the last sampled one
 
 
 def test_another_engine_continues_from_an_exported_state(any_runner):
@@ -570,7 +570,7 @@ def test_penalties_in_the_engine_look_back_on_exactly_the_last_n_tokens(any_runn
         )
         for n in (1, 2, 5)
     ]
-    # Prompts that end in what the model says over and over, so that it comes back when it leaves the window.
+    # Prompts whose end the model repeats over and over, so that it appears again when it leaves the window.
     asked = [replace(request, ids=[*request.ids, *alone(any_runner, request)[:8]]) for request in asked]
     expected = [alone(any_runner, request) for request in asked]
     engine = Engine(any_runner)

@@ -27,7 +27,7 @@ from rwkv_gpu.ops.sampling import FROM_SLOT
 from rwkv_gpu.ops.vocabulary import PAGE
 
 VOCABULARY, CONTEXT, SLOTS, CHUNK = 50, 3 * PAGE, 3, 40
-PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # others use the machine, too
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # other programs use the machine, too
 STOP = 7
 
 
@@ -74,7 +74,7 @@ class Fake:
         self.stated = (
             StatePages(self.cache_config.states, self.cache_config.history, self.cache_config.apart) if recurs else None
         )
-        # Beside the pages that hold all tokens, some that hold what the next one sees. Both must say the same.
+        # Compares pages of all tokens with pages of those that the next token attends to. Both must give the same.
         self.windowed = Pager(pages, CONTEXT, window, look_ahead)
         self.seen = np.zeros((pages, PAGE), np.int64)
         windows = {window: WindowPages(self.windowed, 1)} if window else {}
@@ -346,7 +346,7 @@ class Requests(RuleBasedStateMachine):
         start, slots = self.engine._start, self.engine._slots
 
         def noted(sequence):
-            if not sequence.started:  # an equal prompt that another reads is no reason to wait for those after it
+            if not sequence.started:  # an equal prompt that another reads does not make later ones wait
                 read = {one.prompt_key for one in slots.running if one is not sequence}
                 older = [one for one in slots.waiting if one.id < sequence.id]
                 self.overtaken += [one.id for one in older if one.prompt_key not in read]

@@ -9,7 +9,7 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
 from tests.engine.test_engine import drive, ids_of, small, tokens
 
-# What may fail below the engine: a plan that cannot be recorded, a pool that is empty, memory that has run out.
+# Faults below the engine: a plan that cannot be recorded, an empty pool, exhausted memory.
 PLACES = {
     "runner": ("submit", "remember"),
     "store": ("place", "keep", "adopt"),

@@ -32,7 +32,7 @@ from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
 
 DRAFTS = 4
-ON_GPU = "qwen35", "mimo2"  # without and with windows; kernels of the others are in other tests of whole models
+ON_GPU = "qwen35", "mimo2"  # without and with windows; other tests of whole models cover the kernels of the others
 
 
 @pytest.fixture(scope="module")

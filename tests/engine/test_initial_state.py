@@ -102,7 +102,7 @@ def test_a_state_that_does_not_fit_is_refused_in_one_line(tmp_path):
             read_initial_state(path, load_model(file), file.str("general.architecture"))
 
     good = tuned()
-    refused("is no tuned state", arrays=good, kind="lora")
+    refused("is not a tuned state", arrays=good, kind="lora")
     refused("a state of 'rwkv6'", arrays=good, arch="rwkv6")
     refused(r"has the shape \[2, 2\]", arrays={"blk.0.wkv": np.ones((2, 2), np.float32)})
     refused("no such state", arrays={"blk.0.nothing": np.ones((2, 2), np.float32)})
@@ -149,7 +149,7 @@ def test_a_safetensors_file_without_a_state_is_refused(tmp_path):
     refused("no tensor such as blocks.0.att.time_state", whole({"emb.weight": ("F16", np.ones((4, 4)))}))
     refused("is not \\[heads, key, value\\]", whole({name: ("F16", np.ones(4))}))
     refused(r"has the shape \[2, 3, 4\]; the model has", whole({name: ("F16", np.ones((2, 4, 3)))}))
-    refused("no sound safetensors file", whole({name: ("F16", np.ones((2, 64, 64)))})[:-1])
+    refused("not a valid safetensors file", whole({name: ("F16", np.ones((2, 64, 64)))})[:-1])
 
 
 def test_torch_files_without_a_state_are_refused_and_run_no_code(tmp_path, torch):
@@ -174,13 +174,13 @@ def test_torch_files_without_a_state_are_refused_and_run_no_code(tmp_path, torch
     refused("NaN or infinity", {name: ones * np.nan})
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("nothing", "")
-    with pytest.raises(RwkvGpuError, match="is no dict of tensors"):
+    with pytest.raises(RwkvGpuError, match="is not a dict of tensors"):
         read_torch_file(path)
     for length in (0, 1, 100, 500):
         whole = save(path, torch, {name: ones}).read_bytes()
         with zipfile.ZipFile(path, "w") as archive, zipfile.ZipFile(io.BytesIO(whole)) as good:
             archive.writestr("state/data.pkl", good.read("state/data.pkl")[:length])
-        with pytest.raises(RwkvGpuError, match="is no dict of tensors"):
+        with pytest.raises(RwkvGpuError, match="is not a dict of tensors"):
             read_torch_file(path)
 
 

@@ -144,7 +144,7 @@ def test_logits_equal_those_of_a_model_wholly_on_the_gpu(adapter, monkeypatch):
     opening = {"kv": "f32", "context": 64, "chunk_size": 64, "device": str(adapter.index)}
     with rwkv_gpu.load(path, **opening) as llm:
         wanted = [llm.logits(ids, chunk_size=chunk) for chunk in chunks]
-    slots = 2  # of 4 experts, of which a token has 2
+    slots = 2  # experts of a layer, of which a token uses 2
     with rwkv_gpu.load(path, **opening, gpu_layers=0, gpu_memory=memory_for(path, adapter, slots)) as llm:
         for chunk, logits in zip(chunks, wanted, strict=True):
             assert np.abs(llm.logits(ids, chunk_size=chunk) - logits).max() < 1e-5

@@ -13,7 +13,7 @@ from tests.golden_files import OWN
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sampling.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (`[^|]+) \| ([^|]*) \|.*\|\s?([^|]*?)\s?\|$", PAGE, re.MULTILINE)
-ENDS = {"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_ids"}  # the sentence below the table is on these
+ENDS = {"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_ids"}  # the sentence below the table has these
 ACTIVE = {
     "logit_bias": {1: 1.0},
     "dry_multiplier": 1.0,

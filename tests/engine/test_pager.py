@@ -11,7 +11,7 @@ from rwkv_gpu.ops.batch import Segment
 from rwkv_gpu.ops.vocabulary import PAGE
 
 PAGES, CONTEXT, SLOTS = 12, 5 * PAGE, 4
-PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # others use the machine, too
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # other programs use the machine, too
 slots = st.integers(0, SLOTS - 1)
 
 
@@ -173,7 +173,7 @@ def test_a_sequence_goes_back_as_far_as_its_pages_reach_and_not_one_position_fur
             if not first:
                 assert oldest == 0
                 continue
-            assert oldest - (window - 1) == first * PAGE, (window, length)  # the first position that its row sees
+            assert oldest - (window - 1) == first * PAGE, (window, length)  # the first position that its row attends to
             if oldest <= length:
                 pager.truncate(0, oldest)
             if 0 < oldest - 1 < pager.length(0):

@@ -12,12 +12,12 @@ from rwkv_gpu.engine.sampling import SamplingParams
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
-# A whole cache, windows, sinks, a hybrid; and two that stay float16: heads of 80, and latents.
+# A cache of all positions, windows, sinks, a hybrid; and two that stay float16: heads of 80, and latents.
 KINDS = ("llama", "qwen3", "gemma3", "gpt-oss", "falcon-h1", "phi3", "deepseek2")
-# Tolerances relative to the spread of a row's logits, for most rows: in mixtures a row may get other experts.
+# Tolerances relative to the spread of a row's logits, for most rows: in mixtures, a row may use other experts.
 # In each layer q8 errs by up to 0.4% of a block's largest number, and q4 by up to 6%.
 NEAR = {"q8": 0.02, "q4": 0.25}
-SENSITIVE = {"gpt-oss": 3}  # its random mixture magnifies what float16 rounds as well
+SENSITIVE = {"gpt-oss": 3}  # its random mixture also amplifies the rounding of float16
 
 
 @pytest.mark.parametrize("kind", ["q8", "q4"])
@@ -48,7 +48,7 @@ def test_a_prompt_in_chunks_equals_the_prompt_at_once(kind):
     ids = ids_of(90)
     whole = prefill(small("tiny-llama.gguf", kv=kind, chunk_size=128), ids)
     pieces = prefill(small("tiny-llama.gguf", kv=kind), ids, chunk_size=1)
-    np.testing.assert_allclose(pieces, whole, rtol=2e-2, atol=2e-2)  # a number between two quants goes either way
+    np.testing.assert_allclose(pieces, whole, rtol=2e-2, atol=2e-2)  # a number between two quants may go to either
 
 
 def test_a_saved_state_continues_in_its_format_and_in_another():

@@ -19,7 +19,7 @@ from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
 P = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
 LOGITS = np.log(P).astype(np.float32) + 3
 DRAWS = 4000
-# The 0.9999 quantile of chi-square for 1 to 5 degrees of freedom; the seeds are fixed, so it passes or never does.
+# The 0.9999 quantile of chi-square for 1 to 5 degrees of freedom. Seeds are fixed, so the test passes always or never.
 CHI_SQUARE = (0.0, 15.14, 18.42, 21.11, 23.51, 25.74)
 
 LOGITS_ANY = stn.arrays(np.float32, st.integers(1, 60), elements=st.floats(-20, 20, width=32))
@@ -88,7 +88,7 @@ def plain_mirostat(p, tau, eta, seed, draws):
 def test_mirostat_follows_its_definition_and_reaches_its_target_surprise(tau):
     p = (1 / np.arange(1, 101)) / (1 / np.arange(1, 101)).sum()
     tokens, surprises = zip(*plain_mirostat(p, tau, 0.1, 7, 1000), strict=True)
-    # Where float32 rounds the edge of what is kept, a draw may differ, and with it what follows; it does not here.
+    # If float32 rounds the edge of the kept tokens, a draw and all later ones may differ; here they do not.
     assert drawn(np.log(p).astype(np.float32), n=1000, mirostat_tau=tau).tolist() == list(tokens)
     assert np.mean(surprises) == pytest.approx(tau, abs=0.1)
 

@@ -53,7 +53,7 @@ def test_a_step_computes_answers_first_and_then_prompts(made, rows):
     feedable = [one for one in running if one.to_feed]
     assert sum(chunk.end - chunk.start for chunk in chunks) <= rows
     assert bool(chunks) == bool(feedable)
-    # Answers in the order in which they came, the oldest prompt, then the others by their length.
+    # Answers in order of arrival, then the oldest prompt, then the other prompts by length.
     prompts = [one for one in running if one.fed < one.prompt]
 
     def place(one):
@@ -65,7 +65,7 @@ def test_a_step_computes_answers_first_and_then_prompts(made, rows):
     assert order == sorted(order)
     assert len({chunk.slot for chunk in chunks}) == len(chunks)
     left_out = [one for one in feedable if all(chunk.sequence is not one for chunk in chunks)]
-    for one in left_out:  # only where the rows are used up by those before it
+    for one in left_out:  # only if earlier chunks have used up the rows
         before = [chunk for chunk, at in zip(chunks, order, strict=True) if at <= place(one)]
         assert sum(chunk.end - chunk.start for chunk in before) == rows
     for chunk in chunks:

@@ -36,7 +36,7 @@ class Known(Proposer):
         drafts = {}
         for sequence, most in wanted:
             done = len(sequence.ids) - sequence.prompt
-            # Not the last token: a draft of it is not counted as right where a grammar ends behind it.
+            # Not the last token: if a grammar ends after it, a draft of it does not count as right.
             draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done:-1][:most]
             wrong = self.random.random(len(draft)) < self.mistakes
             drafts[sequence] = [abs(token - int(bad)) for token, bad in zip(draft, wrong, strict=True)]

@@ -31,7 +31,7 @@ from tests.golden_files import GENERATIVE, OWN
 
 EVERY = GENERATIVE
 OPTIONS: dict[str, Any] = {"slots": 2, "context": 128, "kv": "f32", "chunk_size": 16, "look_ahead": 0}
-RMS = 1e-5  # float32 sums in another order: other fusions at the cut, or numpy in place of kernels
+RMS = 1e-5  # float32 sums in another order: other fusions at the cut, or numpy instead of kernels
 IDS = list(range(5, 37))
 NORMS_OF_SHARED_KEYS = {f"blk.{layer}.attn_{which}_norm.weight" for layer in (2, 3) for which in "qk"}  # Gemma 4
 
@@ -288,7 +288,7 @@ def test_pages_are_copied_after_the_steps_in_flight_have_written_them_in_every_p
     runner.store.adopt(1, prefix, len(IDS))
     assert ("last", 0) not in events
     draws = SamplingInputs.of(np.array([draw_row(SamplingParams(temperature=0.0), 0, 1)], DRAW))
-    runner.submit(runner.prepare(Batch.of([(1, len(IDS), [7])])), draws)  # writes a page that both have
+    runner.submit(runner.prepare(Batch.of([(1, len(IDS), [7])])), draws)  # writes a page that both sequences share
     forked = runner.read_state(1)
     runner.store.release(prefix)
     runner.store.forget(0), runner.store.forget(1)

@@ -184,7 +184,7 @@ if what == "limit":
         save(1)
     except BadInput as error:
         print(error, flush=True)
-elif what == "misread":  # a disk that gives back what was not written
+elif what == "misread":  # a disk that returns other bytes than were written
     state_file.replace_file.__globals__["os"].fsync = lambda fd: os.pwrite(fd, b"x", 1 << 20)
     try:
         save(1)
@@ -227,7 +227,7 @@ def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
     assert os.listdir(tmp_path) == ["s"]
 
 
-@posix  # Windows renames over no open file
+@posix  # Windows cannot rename over an open file
 def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path):
     """A save writes another file and renames it, so no byte of the open old file changes."""
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {"who": "old"})

@@ -12,8 +12,8 @@ from rwkv_gpu.engine.sampling import SamplingParams
 from tests.engine.test_engine import TINY, ids_of, small
 
 PACKAGE = str(Path(rwkv_gpu.__file__).parent)
-FUNCTIONS, FILES = 90, 18  # at most; comprehensions count, as they are functions to Python 3.11
-WARM, STEPS = 80, 16  # steps until all is recorded and measured; steps that are watched
+FUNCTIONS, FILES = 90, 18  # maximum calls; comprehensions count, because Python 3.11 implements them as functions
+WARM, STEPS = 80, 16  # steps until everything is recorded and measured; steps that are counted
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -26,7 +26,7 @@ def test_a_step_of_decode_runs_few_functions_in_few_files(adapter, name):
     windows = [watched(engine) for _ in range(5)]
     assert engine.activity.running == 1
     engine.close()
-    ran = min(windows, key=len)  # without what a step does once, such as binding the buffers of more steps
+    ran = min(windows, key=len)  # excludes work that a step does once, such as binding the buffers of more steps
     listed = "\n".join(f"{file} {function}" for file, function in sorted(ran))
     assert len(ran) < FUNCTIONS, listed
     assert len({file for file, _ in ran}) <= FILES, listed

@@ -16,7 +16,7 @@ from rwkv_gpu.ops.vocabulary import PAGE
 
 PAGES, CONTEXT, STATES, HELD, APART = 14, 4 * PAGE, 15, 3, 2
 WINDOW, SLACK, WINDOW_PAGES = 70, 9, 13
-PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # others use the machine, too
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # other programs use the machine, too
 slots = st.integers(0, 3)
 
 

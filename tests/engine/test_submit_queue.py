@@ -104,7 +104,7 @@ def test_a_state_is_read_after_all_deferred_steps(runner):
 def test_steps_with_overlapping_dispatches_are_submitted_one_by_one_except_in_software(adapter, software):
     device = Device(adapter)
     device.capabilities = replace(device.capabilities, software=software)
-    with GGUFFile.open(builtin_model()) as file:  # r, k, v and the first halves of LoRAs have formats of their own
+    with GGUFFile.open(builtin_model()) as file:  # r, k, v and the first halves of LoRAs have different formats
         runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=2, look_ahead=STEPS)
     begin(runner, STEPS)
     pending = submitted(runner, range(4))
@@ -209,7 +209,7 @@ def test_another_thread_encodes_the_next_group_meanwhile(runner, monkeypatch):
     runner.device.encoding.shutdown()
     assert [steps for steps, _ in encoding] == [4, 4]
     assert threading.get_ident() not in {thread for _, thread in encoding}
-    assert runner.device.unsubmitted  # closing submits what nobody wanted
+    assert runner.device.unsubmitted  # closing submits the steps that were not collected
     assert said(submitted(runner, range(8, 16))), "without that thread, steps are encoded when they are wanted"
 
 

@@ -158,5 +158,5 @@ def test_fit_counts_pages_of_the_window_and_short_contexts_keep_everything(path)
         near, far = (CacheConfig.of(model, context=context, chunk_size=CHUNK) for context in (256, 1024))
         assert near.windows(model.caches) == ()
         assert far.windows(model.caches) == (WINDOW,)
-        assert far.total(model.caches) == 3 * near.total(model.caches)  # 12 pages beside 4, where 16 hold all
+        assert far.total(model.caches) == 3 * near.total(model.caches)  # 12 pages instead of 4; 16 hold all
         assert fit(None, file, model, context=1024, chunk_size=CHUNK).state == far.total(model.caches)

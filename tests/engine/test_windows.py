@@ -13,7 +13,7 @@ from rwkv_gpu.ops.sampling import Drawing, sample
 from tests.ops.test_sampling import Both
 
 V = 12
-PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # others use the machine, too
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # other programs use the machine, too
 LOGITS = np.arange(V, 0, -1, dtype=np.float32)  # token 0 is the likeliest
 
 tokens = st.lists(st.integers(0, V - 1), min_size=1, max_size=40)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
-# Its software WebGPU compiles for minutes, so `make test-page` alone asks for these tests.
+# Its software WebGPU compiles for minutes, so only `make test-page` runs these tests.
 ASKED = PROGRAM is not None and "TEST_PAGE" in os.environ
 needs_chromium = pytest.mark.skipif(not ASKED, reason="needs Chromium: run by make test-page")
 NODE = shutil.which("node")
@@ -33,7 +33,7 @@ try {
   await report({ error: `${error.name}: ${error.message} ${error.stack ?? ""}` });
 }
 </script>"""
-PATIENCE = 1500  # seconds, for a machine that others use as well
+PATIENCE = 1500  # seconds, for a machine that other programs use as well
 
 
 def decode_only(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from tests.text import template_matrix
 SCRIPT = Path(__file__).with_name("conversation.js")
 
 
-# Templates that leave out the reasoning of earlier answers, each in another way.
+# Templates that leave out the reasoning of earlier answers, each in a different way.
 TEMPLATES = (
     "Qwen-Qwen3-0.6B", "Qwen3.5-4B", "deepseek-ai-DeepSeek-V3.1", "google-gemma-4-31B-it", "MiniMax-M2",
     "LFM2.5-8B-A1B", "poolside-Laguna-XS-2.1",

@@ -13,7 +13,7 @@ from rwkv_gpu.models.registry import load_generator
 from tests.export.following import FAMILIES
 from tests.golden_files import golden
 
-MOST_LANES = 256  # of a workgroup, by default
+MOST_LANES = 256  # lanes of a workgroup, by default
 MOST_STORAGE = 8  # storage buffers of a shader
 
 

@@ -76,7 +76,7 @@ def test_prompts_of_exported_templates_equal_those_of_the_template():
             )
 
 
-REFUSED = {"openai-gpt-oss-120b": "its answers are in channels"}  # templates that come with llama.cpp
+REFUSED = {"openai-gpt-oss-120b": "its answers are in channels"}  # templates of llama.cpp, and the reason
 
 
 def chosen_by(chat, think):

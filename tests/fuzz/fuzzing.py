@@ -32,7 +32,7 @@ def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -
         target.check(given)
 
     number = first
-    while True:  # one round at least, however slow the machine is
+    while True:  # at least one round, however slow the machine is
         seed(number)(check)()
         number += 1
         if time.monotonic() >= end:

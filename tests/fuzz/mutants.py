@@ -10,7 +10,7 @@ from tests.gguf.parts import Parts, Row, Stored, take_apart
 from tests.gguf.writer import ARRAY, BOOL, F32, F64, I32, LAYOUT, STRING, U32, U64
 from tests.golden_files import OWN
 
-MODELS = tuple(sorted(path.stem for path in OWN.glob("*.gguf")))  # one of every family; a new file joins by itself
+MODELS = tuple(sorted(path.stem for path in OWN.glob("*.gguf")))  # one file of every family; new files are included
 ODD_INTEGERS = (0, 1, 2, 3, 7, 63, 64, 65, 255, 1 << 15, 1 << 16, (1 << 31) - 1, (1 << 32) - 1, 1 << 40, (1 << 64) - 1)
 WHOLE = tuple(kind for kind, layout in LAYOUT.items() if kind not in (F32, F64, BOOL))
 ODD_FLOATS = (0.0, -1.0, 5e-324, 1e-30, 1e-6, 0.5, 1.0, 1e9, 1e30, 1e308, math.inf, -math.inf, math.nan)

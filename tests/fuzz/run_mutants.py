@@ -27,10 +27,10 @@ from rwkv_gpu.models.registry import MODELS
 from tests.fuzz.mutants import structural
 
 BATCH = 100  # mutants of one process
-SECONDS = 60.0  # for one of them; a GPU compiles its shaders
+SECONDS = 60.0  # seconds for one mutant; a GPU compiles its shaders
 MEMORY = 6 << 30  # bytes of address space
 PROMPT = "hello the world 12"
-LONGEST = 300 + len(", ".join(MODELS))  # a refusal, beside a path: one names all architectures that are supported
+LONGEST = 300 + len(", ".join(MODELS))  # of a refusal, which may list all architectures
 
 
 def outcome(path: Path, device: str = "cpu") -> str:
@@ -67,7 +67,7 @@ def run_here(first: int, count: int, device: str) -> Iterator[tuple[int, str, st
 
 def child(first: int, count: int, device: str) -> None:
     """Prints one line for each mutant."""
-    with contextlib.suppress(ImportError):  # Windows has no limits of memory
+    with contextlib.suppress(ImportError):  # Windows has no memory limits
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

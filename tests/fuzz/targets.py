@@ -45,7 +45,7 @@ from tests.gguf.test_bad_files import EVERY_TYPE, must_be_consistent
 from tests.golden_files import OWN
 from tests.text.vocabularies import TINY
 
-SECONDS = 10.0  # of CPU that one check may take
+SECONDS = 10.0  # CPU seconds that one check may take
 
 Strategy = st.SearchStrategy[Any]
 
@@ -56,7 +56,7 @@ class Target:
 
     inputs: Strategy
     check: Callable[[Any], None]
-    is_quick: bool = True  # a check takes milliseconds; else seconds, and `make fuzz` alone runs it
+    is_quick: bool = True  # True if a check takes milliseconds; slower ones run in `make fuzz` only
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def refused_in_one_line() -> Iterator[None]:
 
 EDIT = st.tuples(
     st.sampled_from(["set", "flip", "cut", "double", "insert", "number"]),
-    st.floats(0, 1),  # where, as a part of the whole
+    st.floats(0, 1),  # a position, as a share of the whole
     st.integers(1, 64),  # how much
     st.binary(min_size=1, max_size=16),
 )

@@ -98,7 +98,7 @@ def test_a_file_next_to_a_model_is_used_or_refused_in_one_line(tmp_path, kind):
             parts.set(rng.choice(KEYS), *rng.choice(ODD))
             parts.rows[-1].element = I32
         else:
-            with suppress(IndexError):  # nothing of that kind is there
+            with suppress(IndexError):  # no file of that kind exists
                 rng.choice(CHANGES)(rng, parts)
         path.write_bytes(parts.built())
         refusals.append(outcome(use, path))

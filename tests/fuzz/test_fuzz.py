@@ -14,7 +14,7 @@ from tests.process import posix
 QUICK = [name for name, target in TARGETS.items() if target.is_quick]
 SECONDS = 30 / len(QUICK)
 WRITERS = "batch", "chat", "export plan", "pull and rm", "quantize", "store", "use of a checkpoint"  # of COMMANDS
-MUTANTS = 500  # of the 10,000 of `make mutants`
+MUTANTS = 500  # number of mutants, of the 10,000 of `make mutants`
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -32,7 +32,7 @@ def test_of_two_processes_that_write_one_file_none_spoils_it(name: str) -> None:
 
 def test_a_model_file_that_is_almost_sound_is_refused_in_one_line_or_answers() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, over numbers that are none
+        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's warnings about NaN and infinity
         rows = list(run_here(0, MUTANTS, "cpu"))
     assert [row for row in rows if row[2].startswith("!")] == []
     assert {"answers", "BadFile", "UnsupportedModel"} <= {result for _, _, result in rows}

@@ -21,7 +21,7 @@ from rwkv_gpu.server.streams import Recording
 from rwkv_gpu.stores.directory import KEY_BYTES, DirectoryStore
 from rwkv_gpu.stores.store import StoreDown
 
-LINE_END = re.compile(r"\r\n|\n|\r")  # of event streams, by their specification
+LINE_END = re.compile(r"\r\n|\n|\r")  # separators of event streams, by their specification
 
 # ---------------------------------------------------------------- forms
 

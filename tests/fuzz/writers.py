@@ -28,9 +28,9 @@ from tests.golden_files import golden
 MODEL, OTHER = (str(golden(f"{name}.gguf")) for name in ("quiet-rwkv7", "quiet-llama"))
 LINES = [{"id": str(number), "prompt": "a"} for number in range(6)]
 ACCESSES = st.integers(1, 80)  # file operations of a command before it is halted
-REFUSED = re.compile("is writing it|is no model of")  # what a process that comes second may say
+REFUSED = re.compile("is writing it|is not a model of")  # messages of the second process
 NOTES = "rwkv-gpu: another process is converting"
-# Halts at access number N: says so, and waits until its input has a byte or ends.
+# Halts at access number N: reports it, and waits until its input has a byte or ends.
 PROGRAM = """
 import os, sys
 limit, folder, ready, go = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -89,9 +89,9 @@ class Command:
     first: list[str]
     second: list[str]
     writes: str = "out"
-    waits: bool = False  # for the other process, however long that takes
+    waits: bool = False  # waits for the other process, however long that takes
     prepare: Callable[[Path], None] | None = None
-    whole: Callable[[Files, list[str]], bool] | None = None  # where each run has other bytes
+    whole: Callable[[Files, list[str]], bool] | None = None  # each run writes different bytes
 
 
 def answered(files: Files, _: list[str]) -> bool:
@@ -219,7 +219,7 @@ def check_writers(given: tuple[str, int, int, str]) -> None:
             if not command.waits:
                 halted[name].result()
         results = [process.result() for process in halted.values()]
-        if dies:  # the next one must succeed, whatever is left
+        if dies:  # the next command must succeed, whatever files are left
             results = [*(one for one in results if one.code != -signal.SIGKILL), run(command.second, folder, hub)]
             assert results[-1].code == 0 or (kind == "rm" and results[-1].refused), results
         assert any(one.code == 0 for one in results), results

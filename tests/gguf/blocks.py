@@ -4,7 +4,7 @@ import numpy as np
 
 from rwkv_gpu.gguf.formats import Format
 
-# Where the blocks of a format hold floats, and how these are written. All else may be any bits.
+# The places of floats in the blocks of a format, and how these are written. All other bits are arbitrary.
 SCALES: dict[str, tuple[str, tuple[int, ...]]] = {
     "F32": ("f32", (0,)),
     "F16": ("f16", (0,)),
@@ -44,7 +44,7 @@ EXTREMES = {
     "bf16": np.array([0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x8080, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F], "<u2"),
     "f32": np.array([0, 1 << 31, 1, 0x7FFFFF, 0x800000, 0x80800000, 0x3F800000, 0x7F7FFFFF, 0xFF7FFFFF], "<u4"),
     "ue4m3": np.array([0, 1, 7, 8, 0x38, 0x7E, 0x7F, 0x80, 0xFF], "u1"),  # 0x7F stands for 0
-    "e8m0": np.array([0, 1, 2, 127, 128, 251], "u1"),  # 252 times the largest quant, 12, is no float any more
+    "e8m0": np.array([0, 1, 2, 127, 128, 251], "u1"),  # 252 times the largest quant, 12, exceeds the range of floats
 }
 
 

@@ -280,7 +280,7 @@ def splits() -> Iterator[Bad]:
     )
     yield Bad("a tensor in two parts", partial(split, names="aab"), "in an earlier part already")
     yield Bad("more parts than the name says", partial(split, counts=(4, 4, 4)), "one of 4 parts")
-    yield Bad("a part that is no GGUF", partial(split, spoilt=1), "not a GGUF model")
+    yield Bad("a part that is not GGUF", partial(split, spoilt=1), "not a GGUF model")
     words = gguf([text_key("split.count", "three")])
     yield Bad("a part count in words", words, "'split.count': found 'three', expected an integer")
     yield Bad("65536 parts", gguf([number_key("split.count", U32, 65536)]), "found 65536")

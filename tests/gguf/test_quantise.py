@@ -22,7 +22,7 @@ from rwkv_gpu.gguf.scan import TensorInfo
 from tests.golden_files import OWN
 
 # The relative errors of ggml_quantize_chunk (llama-cpp-python 0.3.36) for VALUES: without an imatrix, and with WEIGHTS.
-# IQ2_XXS, IQ2_XS, IQ1_S and IQ1_M are not written without one there: theirs is of ones. Its NVFP4 looks at none.
+# Without an imatrix, IQ2_XXS, IQ2_XS, IQ1_S and IQ1_M are measured with ones. Its NVFP4 ignores the imatrix.
 GGML = {
     "Q8_0": (0.0053, 0.0053), "TQ1_0": (0.8125, 0.8074), "TQ2_0": (0.8125, 0.8074), "MXFP4": (0.1166, 0.1171),
     "Q4_0": (0.0865, 0.0765), "Q5_0": (0.0430, 0.0373), "Q4_1": (0.0777, 0.0610), "Q5_1": (0.0379, 0.0298),
@@ -79,7 +79,7 @@ def test_weights_with_three_levels_are_exact_in_two_bits(scale):
     np.testing.assert_array_equal(dequantise_rows(BY_NAME["Q2_0"], quantise_rows(BY_NAME["Q2_0"], values)), values)
 
 
-# What ggml errs by for equal weights, of which few codebooks have an entry.
+# Errors of ggml for equal weights, for which few codebooks have an entry.
 EQUAL = {
     "IQ1_S": 0.1247,
     "IQ1_M": 0.1125,
@@ -101,7 +101,7 @@ def test_errors_of_codebooks_are_not_above_those_of_ggml(name, value):
 def test_weights_of_the_codebook_are_nearly_exact(name):
     values = dequantise_rows(BY_NAME[name], quantise_rows(BY_NAME[name], VALUES))
     back = dequantise_rows(BY_NAME[name], quantise_rows(BY_NAME[name], values))
-    assert np.sqrt(((back - values) ** 2).sum() / (values**2).sum()) < 0.05  # scales of 4 bits are searched for again
+    assert np.sqrt(((back - values) ** 2).sum() / (values**2).sum()) < 0.05  # scales of 4 bits are searched again
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -150,7 +150,7 @@ def layers(count: int) -> list[TensorInfo]:
 def test_a_mix_gives_bits_to_the_tensors_that_llama_quantize_gives_them(mix, values, downs, out):
     found = formats_of(MIXES[mix], layers(33))
     bits = {name: fmt.name[1] for name, fmt in found.items()}
-    if mix == "Q4_K_M":  # the first and the last eighth, and every third between
+    if mix == "Q4_K_M":  # the first and the last eighth of the layers, and every third between
         more = [n < 4 or n >= 28 or (n - 4) % 3 == 2 for n in range(33)]
         values = "".join("6" if one else "4" for one in more)
     assert "".join(bits[f"blk.{n}.attn_v.weight"] for n in range(33)) == values
@@ -159,8 +159,8 @@ def test_a_mix_gives_bits_to_the_tensors_that_llama_quantize_gives_them(mix, val
     assert found["token_embd.weight"].name == "Q6_K"  # the output, too
 
 
-# The types that llama_model_quantize (llama-cpp-python 0.3.36, with an imatrix) writes a Llama of 16 layers in: head,
-# embedding, q, k, v and o; v where 4 heads share one; downs, and gates and ups, of the outer layers, then the others.
+# The types in which llama_model_quantize (llama-cpp-python 0.3.36, with an imatrix) writes a Llama of 16 layers: head,
+# embedding, q, k, v and o; v if 4 heads share one; then downs, gates and ups, first of the outer layers, then others.
 LOW_BITS = {
     "IQ1_S": "Q5_K Q2_K IQ1_S IQ1_S Q2_K IQ2_XXS Q4_K Q2_K IQ1_S IQ1_S IQ1_S",
     "IQ1_M": "Q5_K Q2_K IQ1_M IQ1_M Q2_K IQ2_XXS Q4_K Q2_K IQ1_M IQ1_M IQ1_M",
@@ -340,7 +340,7 @@ def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["builtin", "OUT", "Q9_K"], "'Q9_K' is no type that can be written; known: F32, F16"),
+        (["builtin", "OUT", "Q9_K"], "'Q9_K' is not a type that can be written; known: F32, F16"),
         (["nosuch.gguf", "OUT", "Q4_0"], "No such file"),
         (["builtin", "OUT/x.gguf", "Q4_0"], "cannot be written"),
         (["builtin", "OUT", "Q4_0", "--imatrix", "none.dat"], "none.dat: cannot be opened"),
@@ -350,7 +350,7 @@ def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_pa
             ["builtin", "OUT", "Q4_0", "--tensor-type", "attn=q8_k"],
             "'q8_k' is not a tensor type that can be written",
         ),
-        (["builtin", "OUT", "Q4_0", "--tensor-type", "(=q8_0"], "'(' is no regular expression"),
+        (["builtin", "OUT", "Q4_0", "--tensor-type", "(=q8_0"], "'(' is not a regular expression"),
         (["builtin", "OUT", "Q4_0", "--tensor-type", "attn_w=q8_0"], "no matrix of the model has a name like 'attn_w'"),
         (["builtin", "OUT", "Q4_0", "--output-tensor-type", "q9"], "'q9' is not one of 'f32', 'f16'"),
     ],

@@ -47,10 +47,10 @@ def test_numbers_of_every_type_are_read(tmp_path, kind):
         ({"dtype": "F32", "shape": [5], "data_offsets": [0, 16]}, "another size"),
         ({"dtype": "F32", "shape": [1 << 62, 4], "data_offsets": [0, 16]}, "another size"),
         ({"dtype": "F32", "shape": [-1, -4], "data_offsets": [0, 16]}, "beyond the end"),
-        ({"dtype": "F32", "shape": [4.0], "data_offsets": [0, 16]}, "no list of whole numbers"),
+        ({"dtype": "F32", "shape": [4.0], "data_offsets": [0, 16]}, "not a list of whole numbers"),
         ({"dtype": "I64", "shape": [2], "data_offsets": [0, 16]}, "its numbers are I64"),
         ({"dtype": "F32", "shape": [4]}, "data_offsets"),
-        ([], "no object"),
+        ([], "not an object"),
     ],
 )
 def test_an_entry_with_false_sizes_is_refused(tmp_path, entry, message):

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-HEAD_EPS = 1e-5  # of the layer norms of heads
+HEAD_EPS = 1e-5  # eps of the layer norms of heads
 
 
 class Forward:

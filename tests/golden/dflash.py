@@ -21,10 +21,10 @@ class Flash:
     read: tuple[int, ...]  # layers of the model whose inputs it reads
     blocks: int = 2
     known: int = 0  # number of tokens in its own vocabulary; 0: the model's vocabulary
-    embedding: bool = False  # whether the file has its own
+    embedding: bool = False  # True if the file has its own embedding
     window: int = 0  # window of the first layer
     extras: bool = False  # sinks, norms after branches, and scales
-    sections: bool = False  # M-RoPE, where only the time is used
+    sections: bool = False  # M-RoPE, of which only the time is used
     causal: bool = False
 
 

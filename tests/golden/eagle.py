@@ -20,7 +20,7 @@ class Eagle:
     base: str
     layers: tuple[int, int, int]  # whose input is read
     width: int = 256
-    known: int = 0  # tokens of its own vocabulary; 0 is all, by the matrix of the model
+    known: int = 0  # tokens of its own vocabulary; 0 is all, by the model's matrix
     embedding: bool = True  # whether it has its own
     normed_rows: bool = False
     read_norm: bool = False

@@ -28,11 +28,11 @@ class Headed:
     """A tiny model, and the differences between its heads and its last block."""
 
     base: str
-    template: int = -1  # the block whose shapes the head has, from the end
+    template: int = -1  # the block whose shapes the head copies, counted from the end
     heads: int = 1
     own_output: bool = False  # whether heads have a norm and an output matrix
-    lacks: tuple[str, ...] = ()  # start of the names of tensors of the template that heads lack
-    added: dict[str, str] = field(default_factory=dict)  # more tensors, and those whose shapes they have
+    lacks: tuple[str, ...] = ()  # prefixes of the template's tensors that heads lack
+    added: dict[str, str] = field(default_factory=dict)  # more tensors, and the tensors whose shapes they copy
     keys: dict[str, Any] = field(default_factory=dict)
 
 

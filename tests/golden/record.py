@@ -36,11 +36,11 @@ UNKNOWN = {BY_NAME["Q2_0"].type: (64, 18)}  # formats whose sizes the gguf packa
 HERE = Path(__file__).resolve().parent
 TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS, UNMASKED = 48, 24, 16, 64, 1000, 40
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
-TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # of a record of embeddings, as parts of its tokens
+TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # rows of a record of embeddings, as shares of its tokens
 LONG_TEXT, LONG_TEXT_ROWS = 300, [0, 7, 8, 9, 63, 64, 65, 150, 255, 256, 291, 292, 299]
 LONG_ENCODERS = ("modern-bert", "jina-bert-v2", "t5encoder")  # also recorded with LONG_TEXT tokens
-LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
-Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
+LONG = ("rwkv7", "llama")  # models of which a thousand tokens are recorded, too
+Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values, and the format in which they are stored
 Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float] | list[str]]
 
 
@@ -406,9 +406,9 @@ SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
 HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
 OUTPUTS = "attn_output", "ffn_down"
-MEAN, FIRST, LAST, RANK = 1, 2, 3, 4  # how a file says that texts are pooled
+MEAN, FIRST, LAST, RANK = 1, 2, 3, 4  # the metadata value for pooling
 PLACES = 64  # rows of positions
-IMAGES = slice(4, 8196)  # ids of tokens of images in chameleon, which golden files do not have
+IMAGES = slice(4, 8196)  # ids of image tokens in chameleon; golden files do not have them
 TYPES = "tokenizer.ggml.token_type_count"
 
 
@@ -538,7 +538,7 @@ def older_latent(seed: int, q_rank: int = 40) -> Made:
     g, width, heads, nope, rotary, value, rank = Source(seed), 64, 3, 16, 8, 24, 32
     tensors, keys = transformer(seed, SMALL)
     embedding, kind = tensors["token_embd.weight"]
-    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # otherwise logits are three times as large as elsewhere
     for i in range(2):
         at = f"blk.{i}.attn"
         for name in ("q", "k", "v", "output"):
@@ -571,7 +571,7 @@ def openelm(seed: int) -> Made:
     narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), norms=True, kv=1)
     tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.1.")}
     embedding, kind = tensors["token_embd.weight"]
-    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # otherwise logits are three times as large as elsewhere
     made = renamed((tensors, keys), {"output": ""})
     lists: Keys = {"feed_forward_length": [96, 64], "attention.head_count": [4, 4], "attention.head_count_kv": [2, 1]}
     return fused((made[0], made[1] | lists))
@@ -1146,7 +1146,7 @@ MODELS = {
             )
         )
     ),
-    "baichuan": lambda: transformer(61, Sizes(32, 32, 8, "Q8_0", "Q8_0"), layers=32),  # as it has: others do not turn
+    "baichuan": lambda: transformer(61, Sizes(32, 32, 8, "Q8_0", "Q8_0"), layers=32),  # only this size rotates
     "hunyuan_vl": lambda: renamed(
         sections(transformer(62, SMALL, norms=True)), {}, {"rope.scaling.alpha": 1000.0, "rope.scaling.type": "none"}
     ),
@@ -1252,7 +1252,7 @@ MODELS = {
     "smallthinker": lambda: renamed(
         transformer(115, FEW_EXPERTS, experts=4),
         {},
-        {"attention.sliding_window": 4096, "expert_gating_func": 2},  # llama.cpp knows no other length
+        {"attention.sliding_window": 4096, "expert_gating_func": 2},  # llama.cpp supports no other length
     ),
     "arctic": lambda: arctic(119),
     "grok": lambda: grok(121),
@@ -1292,7 +1292,7 @@ MODELS = {
     "glm-dsa": lambda: indexed(153, 3, (0, 2), {"attention.indexer.types": [True, False, True]}),
 }
 
-# Models that make embeddings, and others of the same architectures, whose names have a word before.
+# Models that make embeddings, and models of the same architectures with a prefix in their names.
 ENCODERS = {
     "bert": lambda: bert(141, Sizes(64, 96, 32, "Q8_0", "Q8_0"), 2, layers=3, pooling=FIRST),
     "nomic-bert": lambda: fused(post_normed(transformer(143, Sizes(64, 96, 32, "Q8_0", "Q8_0"), kv=2, heads=2))),
@@ -1347,7 +1347,7 @@ RANKERS = {
 
 EMBEDDING = ENCODERS | OTHER_ENCODERS | RANKERS
 
-# Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
+# Models with the formats that no other model has, one per matrix; without "output" the embedding is the head.
 MIXED_FORMATS = {
     "token_embd": "Q2_K", "attn_q": "IQ4_XS", "attn_k": "BF16", "attn_v": "Q3_K", "attn_output": "Q5_K",
     "ffn_gate": "IQ4_NL", "ffn_up": "MXFP4", "ffn_down": "TQ2_0",
@@ -1370,11 +1370,11 @@ def mixed(seed: int, formats: dict[str, str]) -> tuple[Tensors, Keys]:
         if short in formats:
             kept[name] = array, formats[short]
     embedding, kind = kept["token_embd.weight"]
-    kept["token_embd.weight"] = 0.08 * embedding, kind  # else logits are ten times as large as elsewhere
+    kept["token_embd.weight"] = 0.08 * embedding, kind  # otherwise logits are ten times as large as elsewhere
     return kept, keys | {"block_count": layers}
 
 
-# Models whose norms read rows so small that their eps decides: about 1e-3 where a file says 2e-6, and so on.
+# Models whose norms read such small rows that eps matters: errors of about 1e-3 if a file has 2e-6, and so on.
 ROWS = {"token_embd": 1e-3, "attn_output": 1e-3, "ffn_down": 2e-3, "ffn_down_exps": 2e-3}
 HEADS = {"attn_q": 2e-3, "attn_k": 2e-3}
 STATES = {
@@ -1390,7 +1390,7 @@ def quiet(model: tuple[Tensors, Keys], gains: dict[str, float]) -> tuple[Tensors
         short = name.removeprefix("blk.0.").removeprefix("blk.1.").rsplit(".", 1)[0]
         values[name] = (array * gains.get(short, 1)).astype(np.float32), kind
     if "attention.layer_norm_rms_epsilon" in keys:
-        keys["attention.layer_norm_rms_epsilon"] = 2e-6  # which no program has as a constant
+        keys["attention.layer_norm_rms_epsilon"] = 2e-6  # a value that no program uses as a constant
     return values, keys
 
 

@@ -20,7 +20,7 @@ from tests.models.headers import PATH
 
 CONFIGS = Path(__file__).parent / "publisher_configs.json"
 VOCABULARIES = {"NomicBertModel": "WordPiece", "NomicBertModel#moe": "Unigram"}  # that converters look at
-UNLIKE = ("NemotronHForCausalLM", "Qwen3VLMoeForConditionalGeneration")  # default sizes are of no published model
+UNLIKE = ("NemotronHForCausalLM", "Qwen3VLMoeForConditionalGeneration")  # default sizes of no published model
 
 
 def known_types() -> dict[str, str]:
@@ -109,7 +109,7 @@ def main(source: str) -> None:
     conversion.load_all_models()
     classes, types, own = ModelBase._model_classes[ModelType.TEXT], known_types(), json.loads(CONFIGS.read_text())
     found: dict[str, Any] = {}
-    names = dict(gguf.TensorNameMap.block_mappings_cfg)  # which some converters change for all that follow
+    names = dict(gguf.TensorNameMap.block_mappings_cfg)  # some converters change it for all later ones
     for name in sorted({*classes, *own}):
         base, row = name.partition("#")[0], own.get(name, {})
         kind = row.get("type", types.get(base))
@@ -122,7 +122,7 @@ def main(source: str) -> None:
             config |= {"architectures": [base]} | row.get("changes", {})
             state = {} if made is None or base != name else state_of(name, made)
             keys, tensors = header_of(name, classes[base], config, state)
-        except Exception as error:  # noqa: BLE001  # of any kind: a class that this version cannot build
+        except Exception as error:  # noqa: BLE001  # a class that this version cannot build may raise anything
             print(f"{name}: {error!r}")
             continue
         if keys["general.architecture"][1] in MODELS:

@@ -2,7 +2,7 @@
 
     MTMD=oracle.py python -m tests.golden.record_images [FAMILY ...]
 
-`oracle.py` calls a build of libmtmd whose GELU is no table and whose convolutions keep float32 (GGML_GELU_FP16 in
+`oracle.py` calls a build of libmtmd without a table for GELU and with convolutions in float32 (GGML_GELU_FP16 in
 ggml-cpu/vec.h, `ggml_conv_2d` in ggml.c), with a class `Eyes` for a model and a projector. The language models are tiny
 ones of this folder; libmtmd gets twins with float32 weights.
 """
@@ -27,8 +27,8 @@ HERE = Path(__file__).resolve().parent
 Tensors = dict[str, np.ndarray]
 Keys = dict[str, Any]
 SIZES = (40, 24), (23, 64), (7, 5), (90, 62), (64, 8)  # width and height of the images that are recorded
-SCALES = {"qwen25vl": 4, "lfm2": 16}  # of these sizes, where windows or tiles have a given size
-CONTROL = 3  # type of a token that is text only where a template says so
+SCALES = {"qwen25vl": 4, "lfm2": 16}  # scales of these sizes, if windows or tiles have a given size
+CONTROL = 3  # type of a token that is text only if a template uses it
 TEXT = "user a b <__media__> hello the <__media__> world c"
 
 
@@ -325,7 +325,7 @@ def internvl(out: int) -> tuple[Tensors, Keys]:
     }  # fmt: skip
 
 
-# Each golden projector: the language model it is for, and keys that the twin of that needs.
+# For each golden projector: its language model, and keys that the model's twin needs.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "lfm2": ("tiny-lfm2", lfm2, {}),
     "idefics3": ("tiny-lfm2", lambda out: idefics3(out, longest=True), {}),

@@ -24,7 +24,7 @@ FRAMES = [0, 1, 5, 30, 2999]  # recorded frames of each spectrogram
 ROWS = 1500
 ROWS_ONLY = "qwen3a", "gemma4a", "lfm2a"  # towers whose spectrograms are not recorded
 SPEECH = "a.position_embd.weight"  # of LFM2's own speech; libmtmd reads its sizes, and the golden file has none
-WIDTH = 20  # libmtmd makes as many rows with this width as with real ones
+WIDTH = 20  # with this width, libmtmd makes as many rows as with real ones
 
 
 def lengths(kind: str) -> tuple[int, ...]:

@@ -227,7 +227,7 @@ def test_floats_are_brought_to_one_format_without_loss(tmp_path):
         assert common_float_format(file, [t["a"], t["d"]]).name == "F16"
         assert common_float_format(file, [t["b"], t["d"]]).name == "BF16"
         assert common_float_format(file, [t["a"], t["c"]]).name == "F32"
-        assert common_float_format(file, [t["a"], t["b"]]).name == "F16"  # which holds a bfloat16 of that size
+        assert common_float_format(file, [t["a"], t["b"]]).name == "F16"  # float32 holds a bfloat16 of that size
         assert common_float_format(file, [t["b"], t["c"]]).name == "F32"
         assert common_float_format(file, [t["c"], t["d"]]).name == "F32"
         assert common_float_format(file, [t["a"]]).name == "F16"

@@ -14,7 +14,7 @@ ENTRY = """const WG = 8u;
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) { run(group.x, lane); }
 """
-# Both use the words scale, Pair, twice, shared_sum and x; both sum over a workgroup, behind a barrier.
+# Both declare the words scale, Pair, twice, shared_sum and x; both sum over a workgroup, after a barrier.
 DOUBLED = """const scale = 2.0;
 struct Pair { scale: f32, x: f32 }      // of members that are called as what is declared
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -106,7 +106,7 @@ def test_shared_declarations_occur_once_and_all_others_twice():
     ):
         assert len(re.findall(text, both.linked.source)) == count, text
     both = merge(kernel("a", DOUBLED), kernel("b", DOUBLED), (2, 8), ((0, 0), (1, 1)))
-    assert both.linked.source.count("fn twice") == 1  # speaks of nothing that differs
+    assert both.linked.source.count("fn twice") == 1  # the function uses nothing that differs
     assert both.linked.source.count("fn run") == 2  # writes another y
 
 

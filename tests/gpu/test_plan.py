@@ -120,7 +120,7 @@ def test_a_replay_allocates_nothing_by_dispatch(fast_device):
         encoded = plan.encode()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        plan.device.submit([encoded])  # else it would never be freed
+        plan.device.submit([encoded])  # otherwise it would never be freed
         return peak
 
     # The slice of the program is 8 bytes a dispatch; a Python object would be 28 or more.

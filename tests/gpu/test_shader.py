@@ -126,7 +126,7 @@ def test_constants_become_typed_declarations():
 
 def test_f16_is_enabled_only_where_it_is_used():
     assert "enable f16;" in link("dense/map_binary", ["dense/binary/add"], {"Act": "f16"}).source
-    assert "enable f16;" not in link("dense/embed", ["formats/f16"]).source  # unpacks by hand, needs no feature
+    assert "enable f16;" not in link("dense/embed", ["formats/f16"]).source  # it unpacks halves by hand
 
 
 def test_enables_of_a_part_come_first_and_lines_keep_their_numbers():
@@ -166,7 +166,7 @@ def test_shaders_of_a_plan_compile_side_by_side(fast_device, monkeypatch):
     monkeypatch.setattr(PipelineCache, "_compile", meet)
     every = sums(1001, 1002, 1001)
     fast_device.pipelines.compile(every)
-    monkeypatch.setattr(PipelineCache, "_compile", None)  # whoever compiles now fails
+    monkeypatch.setattr(PipelineCache, "_compile", None)  # compiling now fails
     assert [fast_device.pipeline(one).name for one in every] == [one.name for one in every]
     fast_device.pipelines.compile(every)
     assert not [thread.name for thread in threading.enumerate() if "compile" in thread.name]

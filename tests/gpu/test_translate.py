@@ -24,7 +24,7 @@ from tests.golden_files import OWN
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS
 
 NAGA = shutil.which("naga")
-ON_MATRIX_UNITS = "coopLoad"  # what such kernels call; naga writes them for Vulkan alone
+ON_MATRIX_UNITS = "coopLoad"  # functions of such kernels; naga writes them for Vulkan only
 needs_naga = pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
 
 

@@ -12,7 +12,7 @@ from rwkv_gpu.kernels.tuned import runs
 
 H200 = LIMITS["h200"]
 AMD = replace(H200, subgroup_size=0, max_workgroup_memory=64 << 10)
-AMD_UNITS = replace(AMD, subgroup_size=64, fragment=16)  # as one that has matrix units in use
+AMD_UNITS = replace(AMD, subgroup_size=64, fragment=16)  # a device with matrix units in use
 INTEL = replace(H200, subgroup_size=0, subgroup_width=8)
 
 

@@ -69,10 +69,10 @@ def test_lanes_write_whole_vectors_of_workgroup_memory(part):
     others = {
         name: steps for other in CODE if other.startswith(f"{folder}/") for name, _, steps in shared_vectors(other)
     }
-    own = set(re.findall(r"\bvar(?:<\w+>)?\s+(\w+)", CODE[part]))  # of the same name, perhaps scalars
+    own = set(re.findall(r"\bvar(?:<\w+>)?\s+(\w+)", CODE[part]))  # variables with the same name, perhaps scalars
     names = {name: steps for name, steps in others.items() if name not in own}
     names |= {name: steps for name, _, steps in shared_vectors(part)}
-    if part != "moe/groups/best":  # a lane has the whole vec4 there
+    if part != "moe/groups/best":  # here a lane has the whole vec4
         assert components_written(CODE[part], names) == []
 
 
@@ -103,8 +103,8 @@ def test_no_structure_contains_a_matrix(part):
     assert {name: kind for name, kind in held.items() if kind in MATRICES or kind.startswith("mat")} == {}
 
 
-DECIDES = "Block", "Tile", "Matrix"  # of a workgroup, whether it has work
-RANKED = "moe/choices/ranked"  # wants subgroups, which FXC has not
+DECIDES = "Block", "Tile", "Matrix"  # types with the information whether a workgroup has work
+RANKED = "moe/choices/ranked"  # needs subgroups, which FXC does not have
 
 
 @each("part", [part for part in CODE if part != RANKED])
@@ -133,7 +133,7 @@ def inside(code: str, start: int) -> str:
 
 
 VECTOR = re.compile(r"\bvar (\w+)(?:\s*:\s*vec[234]\w*(?:<\w+>)?\s*[;=]|\s*=\s*(?:vec[234]\w*|Rows|Column|Tile)\()")
-# FXC takes these, since it knows where the loops around end, or is not given them.
+# FXC accepts these, because it knows the ends of the loops around them, or does not get them.
 INDEXED = {"attention/attention_decode", "attention/attention_matrix", "moe/route_rank"}
 
 

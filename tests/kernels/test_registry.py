@@ -14,7 +14,7 @@ from rwkv_gpu.kernels.parts import PART_NEEDS
 from rwkv_gpu.kernels.registry import KERNELS, expert_trials, gemm_trials, link, variants
 from tests.cases import each
 
-# Linked to every kernel; probes that `Device` and others run by themselves.
+# Parts linked to every kernel; probes that `Device` and others run directly.
 OUTSIDE = {
     "lib/step",
     "probes/busy_loop",
@@ -74,7 +74,7 @@ subgroupAny subgroupBarrier while workgroupBarrier workgroupUniformLoad workgrou
 )
 
 
-ALIASES = frozenset(("Sums", "Left", "Right"))  # of types of fragments, in the prelude
+ALIASES = frozenset(("Sums", "Left", "Right"))  # aliases of fragment types, in the prelude
 
 
 def code(name: str) -> str:
@@ -112,7 +112,7 @@ def test_a_part_that_fills_a_hole_defines_the_functions_that_others_need(kernel)
             assert functions <= shared.union(*fills.values()), f"nothing of {kernel.name} defines what {name} needs"
             hole = holes.get(where)
             if hole is None or hole.optional or where == "format" or name in fills:
-                continue  # a format's shared parts define some; a part may go with one part of another hole alone
+                continue  # a format's shared parts define some; others are only combined with one part of another hole
             elsewhere = shared.union(*(fills[part] for part in fills if part not in hole.parts))
             for part in hole.parts:
                 lacks = functions - fills[part] - elsewhere

@@ -30,7 +30,7 @@ def workgroups(config: GemmConfig, outs: list[int]) -> int:
     [
         ([5120], 17920, True),  # down of Phi-4
         ([35840], 5120, False),  # its gate and up, 17 fragments for each processor
-        ([4096], 14336, True),  # down of Llama 8B: as even as a whole, by twice as many subgroups
+        ([4096], 14336, True),  # down of Llama 8B: as even as one part, with twice as many subgroups
         ([2560], 10240, True),  # value of RWKV-7 2.9B
         ([2560], 2560, False),  # its output, which is too short
         ([2048], 2048, False),
@@ -69,11 +69,11 @@ def test_all_parts_have_columns(rows):
 @pytest.mark.parametrize(
     ("rows", "out", "width", "parts"),
     [
-        (128, 28672, 4096, 1),  # two rounds of tiles: parts need as many
+        (128, 28672, 4096, 1),  # two rounds of tiles: parts need two rounds, too
         (128, 4096, 14336, 4),  # 32 tiles: four parts fill a round
         (128, 2560, 10240, 6),
         (256, 6144, 4096, 1),  # 96 tiles: halves need two rounds
-        (512, 6144, 4096, 2),  # 192 tiles take two rounds, and halves three of half the length
+        (512, 6144, 4096, 2),  # 192 tiles take two rounds; halves take three rounds of half the length
         (512, 4096, 14336, 1),  # 128 tiles
         (2048, 28672, 4096, 1),
         (128, 256, 64, 1),  # too few columns

@@ -24,13 +24,13 @@ def tuned(fast_device: Device) -> Tuned:
 
 @pytest.fixture
 def nothing_shipped(tmp_path, monkeypatch) -> None:
-    module.fingerprint()  # reads the shaders, which are resources as well, once
+    module.fingerprint()  # reads the shaders once, which are resources as well
     monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nothing")
 
 
 def test_saved_tunings_are_found_again(fast_device, tuned, tmp_path):
     path = save(tuned, fast_device.adapter, tmp_path / "new")
-    assert [path] == list((tmp_path / "new").iterdir())  # and nothing half-written beside it
+    assert [path] == list((tmp_path / "new").iterdir())  # no unfinished file is left
     assert find(fast_device.adapter, fast_device.capabilities, tmp_path / "new") == tuned
     assert parse(tuned.text()) == tuned
 

@@ -21,15 +21,15 @@ class Hub(ThreadingHTTPServer):
         self.sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         self.asked: list[tuple[str, str | None]] = []
         self.tokens: list[str | None] = []
-        self.cut_after: int | None = None  # bytes after which a connection ends
+        self.cut_after: int | None = None  # bytes after which a connection is cut off
         self.cuts = 0  # connections that are still to be cut off
-        self.resets = False  # whether these end by a reset, and with all that was sent
-        self.refusals: list[int] = []  # statuses of the next downloads, which bring nothing
+        self.resets = False  # True if connections end by a reset, which loses data
+        self.refusals: list[int] = []  # statuses of the next downloads, which have no data
         self.ranges = True
         self.broken_from: int | None = None  # the first byte that it cannot send
         self.status = 200
         self.token: str | None = None
-        self.content: str | None = None  # the host and port that files are on
+        self.content: str | None = None  # the host and port that serve files
 
     @property
     def url(self) -> str:

@@ -149,7 +149,7 @@ def test_reasoning_is_separated_and_can_be_switched(rnn):
 def test_settings_are_checked_by_name(rnn):
     with pytest.raises(BadInput, match="top_p is 2"):
         rnn.chat(top_p=2)
-    with pytest.raises(BadInput, match="heat is no setting"):
+    with pytest.raises(BadInput, match="heat is not a setting"):
         rnn.chat(heat=1)
     chat = rnn.chat()
     for name, value in {"temperature": -1, "warmth": 1}.items():

@@ -43,7 +43,7 @@ def test_a_reply_has_the_shape_that_clients_read(llm):
 
 
 def test_only_small_requests_are_prepared_within_limits():
-    """A template that is not compiled yet is no small work, and neither are tools, forms and many answers."""
+    """Compiling a template takes time, and so do tools, forms and many answers."""
     large = {"n": FEW + 1}, {"tools": [TOOL]}, {"response_format": {"type": "json_object"}}
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
         with pytest.raises(Exceeded):
@@ -86,7 +86,7 @@ def test_logprobs_are_reported_token_by_token(llm):
     told = llm.create_chat_completion(HI, **asked)["choices"][0]["logprobs"]["content"]
     assert len(told) == 8
     for one in told:
-        assert one["logprob"] == pytest.approx(one["top_logprobs"][0]["logprob"])  # greedy takes the likeliest
+        assert one["logprob"] == pytest.approx(one["top_logprobs"][0]["logprob"])  # greedy takes the most likely token
         assert bytes(one["bytes"]).decode("utf-8", "replace") == one["token"]
         assert len(one["top_logprobs"]) == 2
     chunks = llm.create_chat_completion(HI, stream=True, **asked)
@@ -122,7 +122,7 @@ def test_the_next_prompt_continues_with_the_generated_ids(llm):
         ({"max_completion_tokens": -2}, "max_tokens is -2"),
         ({"logit_bias": {"x": 1}}, "logit_bias is"),
         ({"logit_bias": {"999": 1}}, "logit_bias names token 999"),
-        ({"frobnicate": 1}, "frobnicate is no setting"),
+        ({"frobnicate": 1}, "frobnicate is not a setting"),
     ],
 )
 def test_errors_are_named(llm, wish, message):

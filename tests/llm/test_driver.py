@@ -164,7 +164,7 @@ def test_no_step_runs_without_requests(driven):
     steps, looks = engine.steps, engine.looks
     time.sleep(0.2)
     assert engine.steps == steps
-    assert engine.looks - looks < 4  # it sleeps at the next one: if not, it looks thousands of times
+    assert engine.looks - looks < 4  # the thread sleeps; otherwise it would look thousands of times
 
 
 @pytest.fixture

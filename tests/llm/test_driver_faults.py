@@ -16,9 +16,9 @@ from tests.golden_files import OWN
 from tests.llm.test_driver import Alphabet, asked, until
 
 FILES = (os.path.join("llm", "driver.py"), os.path.join("llm", "jobs.py"))
-ENDING = {"_run", "_step", "_finish", "_stop", "close"}  # where an exception may end the driver, or it has ended
-MOST_UNREAD = 3  # events, of the reader that is slow
-PATIENCE = 60.0  # seconds that an answer may take; without a fault it takes milliseconds
+ENDING = {"_run", "_step", "_finish", "_stop", "close"}  # the driver ends or has ended in these
+MOST_UNREAD = 3  # unread events of the slow reader
+PATIENCE = 60.0  # maximum seconds of an answer; without a fault it takes milliseconds
 
 
 class Injected(Exception):

@@ -43,7 +43,7 @@ if os.fork() == 0:
     llm.close()
     if sys.argv[2] == "cpu":
         sys.exit()
-    os._exit(0)  # as multiprocessing ends; a driver's handlers at exit wait for threads of the parent
+    os._exit(0)  # as multiprocessing does: exit handlers of drivers wait for threads of the parent
 _, status = os.wait()
 assert status == 0, status
 assert len(begun.wait().tokens) == 3

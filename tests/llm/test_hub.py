@@ -56,7 +56,7 @@ def test_a_name_finds_its_file_and_downloads_it_once(server, hub, tmp_path, name
     sub = ("sub",) if "Q8_0" in files[0] else ()
     assert path == tmp_path.joinpath("owner", "name", *sub, files[0])
     assert sorted(one.name for one in path.parent.iterdir()) == asked(server) == files
-    server.status = 500  # from now on the hub is not asked
+    server.status = 500  # the hub is not called from now on
     assert hub.find(name, file) == path
 
 
@@ -137,7 +137,7 @@ def test_load_takes_hub_names_and_option_names_of_other_libraries(hub):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nothing": 1}, "nothing is no option of load; help.rwkv_gpu.load. lists the names"),
+        ({"nothing": 1}, "nothing is not an option of load; help.rwkv_gpu.load. lists the names"),
         ({"context": 5, "n_ctx": 6}, "context is given twice, also as n_ctx"),
         ({"n_ctx": -1}, "context is -1"),
         ({"path": "owner/name", "file": 3}, "file is 3"),

@@ -58,10 +58,10 @@ def test_options_of_llama_cpp_python_are_accepted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"contxt": 5}, "contxt is no option of load; did you mean context?"),
+        ({"contxt": 5}, "contxt is not an option of load; did you mean context?"),
         ({"n_gpu_layer": 5}, "did you mean n_gpu_layers?"),
-        ({"xyzzy": 5}, "xyzzy is no option of load; help(rwkv_gpu.load) lists the names"),
-        ({"Device": "cpu"}, "Device is no option of load; did you mean device?"),
+        ({"xyzzy": 5}, "xyzzy is not an option of load; help(rwkv_gpu.load) lists the names"),
+        ({"Device": "cpu"}, "Device is not an option of load; did you mean device?"),
         ({"context": 64, "n_ctx": 32}, "context is given twice, also as n_ctx"),
         ({"seed": 1}, "seed is no option of load; generate and chat take it"),
         ({"max_new_tokens": 1}, "max_new_tokens is no option of load; generate and chat take it"),
@@ -76,7 +76,7 @@ def test_a_misspelt_option_names_the_nearest(options, message):
 
 
 def test_a_misspelt_setting_names_the_nearest(llm):
-    with pytest.raises(BadInput, match="temprature is no setting; did you mean temperature"):
+    with pytest.raises(BadInput, match="temprature is not a setting; did you mean temperature"):
         llm.generate("a", temprature=1.0)
 
 
@@ -108,7 +108,7 @@ def test_a_model_works_in_async_with_and_answers_in_async_for():
             found = ["".join([event.text async for event in stream]) for stream in streams]
             async for _ in (long := llm.stream("The sea", max_tokens=1000, ignore_eos=True)):
                 break
-            await asyncio.sleep(0)  # the loop closes what was left
+            await asyncio.sleep(0)  # the loop closes the abandoned stream
             long.close()
             assert long.completion.finish_reason == "abort"
             return found

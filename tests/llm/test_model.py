@@ -184,7 +184,7 @@ def test_a_value_that_is_wrong_is_named():
         with pytest.raises(BadInput, match=message):
             rwkv_gpu.load(path, device="cpu", **given)
     with rwkv_gpu.load(path, device="cpu") as llm:
-        with pytest.raises(BadInput, match="heat is no setting"):
+        with pytest.raises(BadInput, match="heat is not a setting"):
             llm.generate("a", heat=1)
         with pytest.raises(BadInput, match="params is a dict"):
             llm.generate("a", {})

@@ -29,7 +29,7 @@ def test_a_turn_feeds_its_new_tokens_only(path, where, adapter):
         said = [0]
         for question in ("Hi", "And you?", "So?"):
             stats = chat.send(question).stats
-            assert stats.reused_tokens >= said[-1] - 1  # the last token that was said is yet to be fed
+            assert stats.reused_tokens >= said[-1] - 1  # the last sampled token is not fed yet
             assert stats.prompt_tokens > said[-1]
             said.append(len(chat._transcript.ids))
         again = chat.regenerate().wait().stats
@@ -93,7 +93,7 @@ def test_the_file_of_an_rnn_does_not_grow_with_the_chat_but_by_its_text(tmp_path
             chat.save(tmp_path / "talk")
             sizes.append((tmp_path / "talk").stat().st_size)
             written.append(len(chat._transcript.ids))
-    # An id and a cut take 12 bytes, its text and that in the messages a few more.
+    # An id and a cut take 12 bytes, their text twice (also in the messages) a few more.
     assert sizes[-1] - sizes[0] < 40 * (written[-1] - written[0])
     assert sizes[0] > 2 * 2 * 64 * 64 * 4  # the matrices of two heads in two layers are in it
 

@@ -225,7 +225,7 @@ def test_a_name_that_fits_nothing_or_several_is_refused(store, server):
     with pytest.raises(BadInput, match="name may be other/name/model-Q4_K_M, owner/name/large-Q6_K, owner/name/model-"):
         store.find("name")
     for wrong in ("nothing", "name:Q2_K", "", "."):
-        with pytest.raises(BadInput, match="is no model of `rwkv-gpu list`"):
+        with pytest.raises(BadInput, match="is not a model of `rwkv-gpu list`"):
             store.remove(wrong)
     with pytest.raises(BadInput, match="may be"):
         store.remove("name")

@@ -38,7 +38,7 @@ def opened(path, store=None, **more):
     llm = rwkv_gpu.load(path, device="cpu", sequences=2, store=store, **more)
     llm.chat_format = llm.chat_format_of("chatml")  # not every file has a template
     if llm.states is not None:
-        llm.states.rule.least = 30.0  # a fetch is waited for: these models compute as fast as it is
+        llm.states.rule.least = 30.0  # waits for a fetch: these models compute as fast as they fetch
     return llm
 
 
@@ -129,7 +129,7 @@ def test_a_state_belongs_to_its_adapters_and_their_scales(tmp_path):
     assert second_turn(path, store, answer, lora=one)[1] > 100
     for lora in (None, other, [(one, 0.5)]):
         assert second_turn(path, store, answer, lora=lora)[1] == 0
-    with opened(path, store, lora=one) as llm:  # a request with scales of its own
+    with opened(path, store, lora=one) as llm:  # a request with its own scales
         before = llm.states.counts.stored, llm.states.counts.fetched
         llm.create_chat_completion(messages_after(answer), lora={"one": 0.5}, **SETTINGS)
     assert (llm.states.counts.stored, llm.states.counts.fetched) == before
@@ -202,7 +202,7 @@ def test_a_store_that_is_down_costs_time_only(path):
         assert turn(llm, messages_after("so it is")) == (expected, 0)
         calls = store.calls
         turn(llm, messages_after("so it was"))
-        assert store.calls == calls  # it is left alone for a while
+        assert store.calls == calls  # the store is not used for a while
         assert llm.states.counts.failures == calls
 
 
@@ -323,7 +323,7 @@ def test_a_prompt_that_is_being_computed_continues_from_a_state_that_comes(path)
         def counted():
             updates = step()
             steps.append(len(updates))
-            if len(steps) == 2:  # from now on the thread waits for what comes
+            if len(steps) == 2:  # from now on the thread waits
                 arrived.set()
                 end = time.monotonic() + PATIENCE
                 while not llm._driver._jobs:
@@ -397,7 +397,7 @@ def test_pushing_ends_when_its_time_is_up():
         for n in range(20):
             turn(llm, [{"role": "user", "content": f"{n} {FIRST}"}])
         llm.store_states(0.3)
-        released.set()  # after the call: it did not wait for a store that is stuck
+        released.set()  # set after the call, which did not wait for the stuck store
 
 
 def test_keys_and_values_are_stored_in_q8_where_only_that_pays():

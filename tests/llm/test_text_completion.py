@@ -103,7 +103,7 @@ def test_embeddings_equal_those_of_embed(llm):
     alone = np.frombuffer(base64.b64decode(item["embedding"]), np.float32)
     np.testing.assert_allclose(
         alone, vectors[0], atol=1e-6
-    )  # a step of one text sums in another order than that of two
+    )  # a step with one text sums in another order than one with two
     [ids] = llm.create_embedding(llm.tokenize("The sea", special=True))["data"]
     assert np.array_equal(np.array(ids["embedding"], np.float32), alone)
 

@@ -24,7 +24,7 @@ import os
 from rwkv_gpu.llm.unique import unique
 child = os.fork()
 if child:
-    os.waitpid(child, 0)  # both would write into each other's line
+    os.waitpid(child, 0)  # otherwise both would write into each other's line
 print(unique(), flush=True)
 """
 

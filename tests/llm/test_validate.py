@@ -31,7 +31,7 @@ WRONG = {
     "n is True": lambda llm: llm.generate(["a"], n=True),
     "conversations is a str": lambda llm: llm.chat_batch("hi"),
     "temperature is given twice, as temp and as temperature": lambda llm: llm.generate("a", temp=1, temperature=1),
-    "nothing is no setting": lambda llm: llm.generate("a", nothing=1),
+    "nothing is not a setting": lambda llm: llm.generate("a", nothing=1),
     "logits_processors holds 3": lambda llm: llm.generate("a", logits_processors=3),
     "user is 3": lambda llm: llm.create_completion("a", user=3),
     "echo is 'yes'": lambda llm: llm.create_completion("a", echo="yes"),

@@ -68,7 +68,7 @@ def test_tools_are_listed_and_called_over_both_transports():
             assert f"{200_000 - MOST_RESULT:,} more characters" in long.text
         assert called(servers, "nonsense") == Result("error: there is no tool nonsense", failed=True)
         for wrong in ("[1]", "{", "3"):
-            assert called(servers, "local_add", wrong).text == "error: the arguments are no JSON object"
+            assert called(servers, "local_add", wrong).text == "error: the arguments are not a JSON object"
         assert servers.faults == []
 
 

@@ -19,7 +19,7 @@ DEFAULTS = {
     "software": False, "subgroup": False, "subgroup_size": 0, "subgroup_width": 1, "f16": False, "coherent": False,
     "max_workgroup_memory": 16 << 10, "max_invocations": 256, "max_storage_buffers": 8,
 }  # fmt: skip
-CLAIMS = {  # of a device, beside those of the one that is at hand
+CLAIMS = {  # devices in addition to the available one
     "this": {},
     "gpu": GPU | {"max_storage_buffers": 16},
     "gpu with few buffers": GPU | {"max_storage_buffers": 12},

@@ -145,7 +145,7 @@ def test_a_pass_over_texts_takes_the_steps_of_an_engine_and_pools_the_same_rows(
     timed(runner, work, work.steps(), pooled.append)
     ours, steps[:] = steps[:], []
     expected = [rows for _, rows in Engine(runner).hidden(work.ids())]
-    # A text that is left over is a step of its own in both.
+    # A text that is left over takes its own step in both.
     assert ours == steps
     assert [len(ids) for ids, _, _ in steps] == [24, 24, 12]
     assert len(pooled) == len(expected) == 5
@@ -160,7 +160,7 @@ def test_of_an_encoder_every_output_has_tokens_and_texts_a_second(adapter, devic
     rows = json.loads(outputs["json"])
     assert [(row["test"], row["batch"]) for row in rows] == [("pp8", 1), ("pp8", 10), ("pp60", 1), ("pp60", 10)]
     for row in rows:
-        assert (row["n_gen"], row["chunk_size"]) == (0, 2048)  # the room that an LLM of it has
+        assert (row["n_gen"], row["chunk_size"]) == (0, 2048)  # the rows of a step that an `LLM` of it has
         assert row["texts_per_second"] == pytest.approx(row["tokens_per_second"] / row["n_prompt"], rel=1e-3)
         assert ("dispatches" in row) == (device == "gpu")
     heads, _, *lines = [[cell.strip() for cell in line.split("|")] for line in outputs["md"].splitlines()[-6:]]

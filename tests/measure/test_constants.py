@@ -25,12 +25,12 @@ from tests.measure.test_metal_traps import Constants, threadgroup_bytes
 PLAIN = LIMITS["h200"]
 UNITS = replace(PLAIN, fragment=16)  # with matrix units
 OTHERS = ("qwen3-30b-a3b", "rwkv7-0.4b", "phi4-14.7b")  # a mixture of experts, a recurrence, and 5,120 columns
-LAYERS = 6  # of these, every kind of layer is one
-UNCUT = ("gemma-4-e4b-7.5b",)  # whose last 18 layers share keys and values of the first
+LAYERS = 6  # the first layers contain every kind of layer
+UNCUT = ("gemma-4-e4b-7.5b",)  # its last 18 layers share keys and values of the first
 SOME = ((PLAIN, 1), (PLAIN, 2), (UNITS, 16), (UNITS, 512))
 EVERY = tuple((can, rows) for can in (PLAIN, UNITS) for rows in (1, 2, 16, 512))
 
-seen: set[tuple[str, int]] = set()  # sources without a fault, and in how much workgroup memory
+seen: set[tuple[str, int]] = set()  # sources without a fault, and their bytes of workgroup memory
 
 
 def cut(name: str) -> Shape:

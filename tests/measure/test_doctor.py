@@ -234,7 +234,7 @@ def test_an_error_that_ends_the_doctor_is_a_line_of_the_report_after_the_trial_t
     assert isinstance(done.exception, RuntimeError)
     *_, cut, error = lines
     assert json.loads(cut + "}")["op"] == "mul"
-    surprise = f"surprise in {Path('~') / 'models'}"  # nobody need know the name of the user
+    surprise = f"surprise in {Path('~') / 'models'}"  # the report does not contain the user's name
     assert json.loads(error) == {"kind": "error", "type": "RuntimeError", "message": surprise}
 
 

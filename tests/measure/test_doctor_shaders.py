@@ -12,7 +12,7 @@ from tests.cases import slow_unless
 from tests.gpu.test_translate import ON_MATRIX_UNITS, invalid, needs_naga, of_each_size, one_of_each, translate
 from tests.measure.doctor_shaders import CLAIMS, linked_by_trials
 
-# What a GPU runs, GPUs with few buffers and those with matrix units run, too.
+# GPUs with few buffers and GPUs with matrix units also run all shaders of this GPU.
 every_device = pytest.mark.parametrize(
     "linked", slow_unless(CLAIMS.keys() - {"gpu"}, CLAIMS), indirect=True, scope="module"
 )

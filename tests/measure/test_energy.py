@@ -124,7 +124,7 @@ def test_rapl_continues_where_its_counter_begins_again(tmp_path):
 def test_without_energy_readings_there_is_no_meter(tmp_path):
     assert find_meter("cpu", tmp_path, no_library) is None
     assert find_meter("Apple M4", tmp_path, no_library) is None
-    write(tmp_path / "class" / "powercap" / "intel-rapl:0" / "name", "package-0")  # its energy is for root only
+    write(tmp_path / "class" / "powercap" / "intel-rapl:0" / "name", "package-0")  # only root may read its energy
     assert find_meter("cpu", tmp_path, no_library) is None
 
 

@@ -18,14 +18,14 @@ from tests.gpu.test_translate import ON_MATRIX_UNITS
 
 APPLE = FAMILIES["apple"]
 SIMD = 32  # lanes of a SIMD group
-BUFFERS = 31  # of a stage; naga takes one for the lengths of the others
-UNIFORM_BYTES = 64 << 10  # of a buffer in the constant address space
+BUFFERS = 31  # maximum buffers of a stage; naga uses one for the lengths of the others
+UNIFORM_BYTES = 64 << 10  # maximum bytes of a buffer in the constant address space
 TANH_LIMIT = 44.0  # beyond it Metal's fast tanh is infinity over infinity
 TEXTS = {name: COMMENT.sub("", part.text) for name, part in sorted(every_part().items())}
 
 LOOP = re.compile(r"\b(?:for|while|loop)\b[^{]*")
 COUNTED = re.compile(r"for \(var (\w+) = [^;]+; ([^;]+); (\w+) ?(?:\+\+|--|[-+*/]=|>>=|<<=)[^;{]*\) $")
-FIELD = re.compile(r"(\w+): ((?:[^,<>\n]|<(?:[^<>]|<[^<>]*>)*>)+)")  # of a structure: commas in brackets belong to it
+FIELD = re.compile(r"(\w+): ((?:[^,<>\n]|<(?:[^<>]|<[^<>]*>)*>)+)")  # a field of a structure
 BOUNDED = re.compile(r"[<>]")
 
 

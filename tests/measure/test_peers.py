@@ -18,7 +18,7 @@ from tests.golden_files import OWN
 
 WORK = Workload("tg", 4, 0, 2, 2)
 
-# Answers as peer_llama.py does, but for batches over 2: there it ends or sleeps, by MANNER.
+# Answers like peer_llama.py, except for batches over 2: then it ends or sleeps, as MANNER sets.
 PEER = """
 import json, sys, time
 print(json.dumps({"devices": ["a GPU"]}), flush=True)
@@ -165,7 +165,7 @@ def test_with_and_without_matrix_units_are_two_sides_of_one_table(tmp_path, monk
 
 def test_each_variant_has_a_row_with_how_much_it_differs_from_the_first(tmp_path, monkeypatch):
     script = tmp_path / "peer.py"
-    # Takes twice as long with an adapter, which it must have been given as a file.
+    # Takes twice as long with an adapter, which must be given as a file.
     slow = 'slow = 2 if "--lora" in sys.argv and open(sys.argv[-1], "rb") else 1'
     body = PEER.replace("import json, sys, time", f"import json, sys, time\n{slow}")
     script.write_text(body.replace("0.001 *", "0.001 * slow *"))

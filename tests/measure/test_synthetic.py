@@ -37,7 +37,7 @@ TINIES = {
         "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64
     ),
 }  # fmt: skip
-# Millions of parameters of encoders, as published: their names have no size, or a rounded one.
+# Published millions of parameters of encoders whose names have no size, or a rounded one.
 MILLIONS = {
     "all-minilm-l6-v2": 22.6, "bge-large-en-v1.5": 334, "bge-m3": 567, "nomic-embed-text-v1.5": 137,
     "embeddinggemma-300m": 308,
@@ -99,7 +99,7 @@ def test_a_written_file_gives_the_same_data_as_reading_without_one(tmp_path, sha
 @pytest.mark.parametrize("name", SCALES)
 def test_random_blocks_are_weights_around_zero(name):
     weights = dequantise_rows(BY_NAME[name], pattern(name, 1024, "matrix").reshape(-1, BY_NAME[name].nbytes))
-    uneven = 0.06 if name == "Q5_0" else 0.01  # whose quants go from -16 to 15
+    uneven = 0.06 if name == "Q5_0" else 0.01  # its quants range from -16 to 15
     assert abs(weights.mean()) < uneven * weights.std()
     assert weights.std() * np.sqrt(1024) == pytest.approx(0.5, rel=0.02)
 

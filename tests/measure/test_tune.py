@@ -27,7 +27,7 @@ from tests.golden_files import OWN
 from tests.measure.test_synthetic import TINY, TINY_MIXTURE
 from tests.measure.tiny import opened_tiny
 
-# Sums over 64 lanes as if a subgroup had them: wrong where it has 8 or 32.
+# Sums over 64 lanes as if they were one subgroup, which is wrong for subgroups of 8 or 32.
 WRONG = gemv(64, 64, 2, 1, subgroup_width=64)
 
 
@@ -166,7 +166,7 @@ def run_tuner(device, shape, rows=()):
     file = opened_tiny(shape)
     tuning = default_tuning(device.capabilities).preferring(*rows)
     runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=16, context=64, tuning=tuning)
-    unhurried = Limits(math.inf, "float16", 8, (8, 16), 2, 2, 60)  # a busy machine tries all there is, too
+    unhurried = Limits(math.inf, "float16", 8, (8, 16), 2, 2, 60)  # even a busy machine tries all candidates
     return tune.tune(runner, file, unhurried, lambda line: None)
 
 

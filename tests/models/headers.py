@@ -82,7 +82,7 @@ def _small(key: str, value: Any, width: int, known: dict[str, Row], arch: str) -
     if key.endswith((".attention.key_length", ".attention.value_length")):
         return width // known[f"{arch}.attention.head_count"].value
     if key.endswith(".nextn_predict_layers"):
-        return 0  # heads that draft have models of their own
+        return 0  # drafting heads are separate models
     if key.endswith((".expert_group_count", ".expert_group_used_count")):
         return 1
     if key == "gemma3n.attention.shared_kv_layers":

@@ -149,7 +149,7 @@ maple            maple            deepgrove/maple-preview                  gpt2 
 laguna           laguna           poolside/Laguna-XS.2                     gpt2  laguna        B   bos=〈|EOS|〉 eos=〈|EOS|〉 padding=〈|PAD|〉 unknown=〈|UNK|〉 eot=</assistant> -=<assistant> -=<user> -=<system>
 """  # noqa: E501
 
-# The models whose own chat template is recorded in tests/text/template_matrix.py, under this name.
+# Models whose own chat template tests/text/template_matrix.py records under this name.
 TEMPLATES = {
     "inclusionAI/Ling-3.0-flash": "inclusionai-ling-3.0-flash",
     "MiniMaxAI/MiniMax-M1-40k": "MiniMax-M1",
@@ -169,7 +169,7 @@ TEMPLATES = {
 UNKNOWN = "<unk>", "[UNK]", "<|plamo:unk|>"
 WITHOUT_SCORES = ("xverse",)
 MERGES = "t h", "Ġ t", "h e", "th e", "Ġt he", "e r", "i n", "Ġ a"
-# The same in an order that reaches every token: words of GLM that are tokens skip the merges, other than in llama.cpp.
+# The same in an order that reaches every token: words of GLM that are tokens skip the merges, unlike in llama.cpp.
 GLM_MERGES = MERGES[1], MERGES[0], *MERGES[2:]
 
 

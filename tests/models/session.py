@@ -24,7 +24,7 @@ from rwkv_gpu.ops.vocabulary import Alternating, HeadSlice, RowRange, StackedVec
 
 Arrays = Mapping[str, np.ndarray]
 SLOTS = 4
-CONTEXT = 1024  # positions of a sequence of a model that attends
+CONTEXT = 1024  # positions of a sequence in a model with attention
 
 
 def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ LINEAR = {"rope.scaling.factor": (F32, 4.0)}
 Keys = dict[str, tuple[int, Any]]
 SCALED: Keys = {f"rope.{name}": value for name, value in YARN.items()}
 
-# Given keys, the key that may be left out, what it then is, and another value that is seen in the logits.
+# Given keys, the optional key, its default, and another value that changes the logits.
 DEFAULTS: list[tuple[Keys, str, tuple[int, Any], tuple[int, Any] | None]] = [
     ({}, "rope.dimension_count", (U32, 64), (U32, 32)),
     ({}, "rope.freq_base", (F32, 10000.0), (F32, 9000.0)),

@@ -18,8 +18,8 @@ from tests.golden.record import ENCODERS, LONG_ENCODERS, t5_encoder, twins, writ
 from tests.golden_files import EMBEDDING, OWN
 
 SAME = 2e-6  # rms: float32 sums in another order, over embeddings of deviation 1
-FAR = 3e-5  # llama.cpp turns positions by float32 angles
-SEEN = 0.02  # what is not the same differs by more
+FAR = 3e-5  # llama.cpp rotates positions by float32 angles
+SEEN = 0.02  # different computations differ by more
 POOLED = {1: lambda rows: rows.mean(axis=0), 2: lambda rows: rows[0], 3: lambda rows: rows[-1]}
 OPTIONS = {"slots": 8, "context": 512, "chunk_size": 512, "kv": "f32"}
 KEY = "attention.causal"

@@ -95,7 +95,7 @@ def test_every_way_to_norm_has_a_quiet_model():
 
 
 COMPILED = re.compile(r"const (\w*EPS\w*) = f32\(([^)]*)\)")
-ODD = 0.00123  # that no code says by itself
+ODD = 0.00123  # a value that no code has as a constant
 
 
 def with_odd_eps(name: str, folder: Path) -> GGUFFile:

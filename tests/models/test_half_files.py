@@ -47,7 +47,7 @@ def test_a_half_file_is_named_with_how_to_use_it(name, tmp_path):
     with pytest.raises(UnsupportedModel) as caught:
         rwkv_gpu.load(path, device="cpu")
     message = str(caught.value)
-    assert message.startswith(f"{path}: is no whole model: it is ") and hint in message
+    assert message.startswith(f"{path}: is not a complete model: it is ") and hint in message
     assert message.isprintable() and len(message.removeprefix(str(path))) < 160
 
 

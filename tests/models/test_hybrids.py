@@ -26,9 +26,9 @@ HYBRIDS = (
     "minimax-01", "nemotron_h", "nemotron_h_moe", "plamo2",
 )  # fmt: skip
 RMS = 3e-5  # sums in another order, over logits of deviation 2.5
-INTEGERS = 5e-4  # rows as integers of 16 bits, of the deviation of logits
+INTEGERS = 5e-4  # error of rows as 16-bit integers, relative to the deviation of logits
 LONG = 4096
-# What 4,096 tokens make of float32 rounded in another order, by the largest number of a state.
+# The effect of 4,096 tokens in float32 rounded in another order, relative to the largest number of a state.
 STATES = 2e-3
 
 

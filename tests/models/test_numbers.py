@@ -34,7 +34,7 @@ EXTREMES: list[tuple[int, Any]] = [
 
 def parts_of(arch: str, *, yarn: bool = False) -> Parts:
     parts = take_apart(golden(f"tiny-{arch}.gguf").read_bytes())
-    # Those of tokenizers are long and do not matter here, except the mask of a diffusion model.
+    # Keys of tokenizers are long and do not matter here, except the mask of a diffusion model.
     parts.rows = [row for row in parts.rows if not row.name.startswith(b"tokenizer.") or b".mask_" in row.name]
     for name, (kind, value) in YARN.items() if yarn else ():
         parts.set(f"{arch}.rope.{name}", kind, value)
@@ -80,7 +80,7 @@ def logits_of(path: Path, loaded: dict[str, dict[str, np.ndarray]] | None = None
 def test_an_odd_number_is_refused_by_name_or_the_logits_are_finite(arch, tmp_path):
     keys = numbers_read(arch, tmp_path)
     assert len(keys) > 4
-    if arch != "llama" and declared(arch):  # what all dense models read is tried with Llama
+    if arch != "llama" and declared(arch):  # keys of all dense models are tested with Llama
         tried = {key.partition(".")[2] for key in numbers_read("llama", tmp_path)}
         keys = [key for key in keys if key.partition(".")[2] not in tried]
     plain, scaled = parts_of(arch), parts_of(arch, yarn=True)

@@ -66,7 +66,7 @@ def join_qkv(whole: Parts, ending: bytes = b"weight") -> None:
     for q in matrices(whole, f".attn_q.{ending.decode()}"):
         at = q.name.removesuffix(b"q." + ending)
         found = [one for one in whole.tensors if one.name in (at + x + b"." + ending for x in (b"q", b"k", b"v"))]
-        if len(found) < 3 or len({one.kind for one in found}) > 1:  # latent attention, or v in a format of its own
+        if len(found) < 3 or len({one.kind for one in found}) > 1:  # latent attention, or v in a separate format
             continue
         rows = sorted(found, key=lambda one: b"qkv".index(one.name[len(at) : len(at) + 1]))
         dims = [*q.dims[:-1], sum(one.dims[-1] for one in rows)]
@@ -244,7 +244,7 @@ def test_norms_of_cohere2moe_are_layer_norms_unless_the_file_has_an_eps_of_rms_n
 def test_granite_may_have_no_positions(tmp_path):
     whole = parts("granite")
     give(whole, rope__scaling__finetuned=False)
-    whole.tensors.append(vector("rope_freqs.weight", 8))  # which converters write all the same
+    whole.tensors.append(vector("rope_freqs.weight", 8))  # a tensor that converters write anyway
     assert [p.how.rope for p in model_of(tmp_path, whole).attentions] == [None] * 3
     give(whole, rope__scaling__finetuned=True)
     assert None not in [p.how.rope for p in model_of(tmp_path, whole).attentions]

@@ -22,7 +22,7 @@ from tests.test_docs import ROOT
 RECORD = json.loads(FILE.read_text())
 MESSAGES = [{"role": "user", "content": "hello world"}]
 FORMS = {form.model: form for form in published()}
-LLAMA_VOCABULARY = ("llama", None)  # of golden models whose vocabulary is no published one
+LLAMA_VOCABULARY = ("llama", None)  # golden models whose vocabulary is not a published one
 
 
 def golden_forms() -> dict[str, str]:

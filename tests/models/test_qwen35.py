@@ -40,7 +40,7 @@ def test_a_list_of_recurrent_layers_equals_the_interval(tmp_path, kind):
     ("data", "says"),
     [
         (with_layers([True, True, False]), RECURRENT),
-        (with_layers([True, True, True, True]), "attn_qkv"),  # which a layer that attends does not have
+        (with_layers([True, True, True, True]), "attn_qkv"),  # a layer with attention does not have it
         (replaced("qwen35.ssm.inner_size", 64), "inner_size"),
         (replaced("qwen35.ssm.group_count", 4), "attn_qkv|group_count"),
     ],

@@ -25,10 +25,10 @@ GOLDEN = (OWN, "qwen3moe-small-Q4_K_M.gguf", "qwen3moe-small-Q5_K_M.gguf")
 
 # Logits of a standard deviation near 2.5; float32 sums in another order differ by 2e-6 in a layer or two.
 RMS = 3e-5
-# The same on a GPU, whose exp and inverseSqrt are good to some units in the last place.
+# The same on a GPU, whose exp and inverseSqrt are accurate to some units in the last place.
 RMS_GPU = 3e-4
-# Logits of the router that are so near to each other may change places, and then another expert answers: a row where
-# those of the last expert that is chosen and of the first that is not are nearer proves nothing, nor does any after it.
+# If logits of the router are very close, they may change places, so that another expert is chosen. A row in which
+# the last chosen and the first unchosen expert are closer than this proves nothing, nor do the rows after it.
 TIE = 1e-4
 
 
@@ -177,5 +177,5 @@ def test_dispatches_of_a_mixture(fast_device, rows, kernels):
     batch = runner.prepare(Batch.of([(0, 0, [1] * rows)]))
     names = [d.name for d in runner.plan_for(batch).dispatches if d.name.startswith("blk.0/")]
     found = [name.split()[-1].split("/")[-1].split(".")[0] for name in names[-len(kernels) :]]
-    # Where the router norms on its way, what the tiles read is normed after it.
+    # If the router's product also norms its input, the tiles' input is normed after it.
     assert sorted(re.sub("^route_.*", "route", re.sub("^ge.*", "gemm", kernel)) for kernel in found) == sorted(kernels)

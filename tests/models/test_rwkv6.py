@@ -10,7 +10,7 @@ from tests.gguf.writer import U32, written
 from tests.golden_files import OWN
 
 FILE = OWN / "tiny-rwkv6.gguf"
-FITTED = "time_mix_output", "channel_mix_value"  # whose matrices a converter divides
+FITTED = "time_mix_output", "channel_mix_value"  # matrices that a converter divides
 
 
 def rescaled(every: int) -> bytes:

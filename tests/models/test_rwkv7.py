@@ -30,7 +30,7 @@ TRAINED = "rwkv7-trained-0.8M-F32.gguf"
 
 # Logits of a standard deviation near 2.5; float32 sums in another order differ by 2e-6 in a layer or two.
 RMS = 3e-5
-# The same on a GPU, whose exp, tanh and inverseSqrt are good to some units in the last place.
+# The same on a GPU, whose exp, tanh and inverseSqrt are accurate to some units in the last place.
 RMS_GPU = 3e-4
 
 
@@ -54,7 +54,7 @@ def splits(count: int) -> dict[str, list[int]]:
     return {"at once": [count], "in chunks": [5, 1, 17, count - 23], "token by token": [1] * count}
 
 
-# The kernels of portable plans are in test_own_golden.
+# test_own_golden tests the kernels of portable plans.
 modes = pytest.mark.parametrize(
     "device", slow_unless(("fast", "checked"), ("fast", "checked", "portable")), indirect=True, scope="module"
 )
@@ -174,11 +174,11 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
         assert rms(logits[0] - logits[1]) < RMS + rounding
         got, want = (runner.read_state(0) for runner in runners)
         drift.append(max(rms(got[state] - want[state]) / rms(want[state]) for state in want))
-    assert max(drift) < 1e-5 + rounding  # 2e-6 was seen, after 512 tokens as after 4,096
+    assert max(drift) < 1e-5 + rounding  # the error is 2e-6 after 512 tokens as after 4,096
     assert drift[-1] < 2 * drift[0]
 
 
-@pytest.mark.parametrize("device", ["fast", "portable"], indirect=True, scope="module")  # of many buffers, and of few
+@pytest.mark.parametrize("device", ["fast", "portable"], indirect=True, scope="module")  # many buffers, and few
 def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_several(device):
     """The state is also restored in another slot."""
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
@@ -186,7 +186,7 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
         can = device.capabilities
         plain = default_tuning(can) if can.subgroup else default_tuning(can).only(gemv(32, 8, 2, 2))
         tuning = plain.changed(fuses_token_shift=True, token_shift_rows=2, state_lanes_per_row=8)
-        if can.subgroup:  # two rows as integers, and whatever else is asked for as it comes
+        if can.subgroup:  # two rows as integers; other options in their default order
             both = skinny_gemm(
                 2 * can.subgroup_width,
                 can.subgroup_width,
@@ -212,7 +212,7 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
         names = [dispatch.name for dispatch in gpu.plan_for(batch).dispatches]
         norms.add((batch.rows, any("norm_shift_mix" in name for name in names)))
         lengths |= {slot: lengths[slot] + 1 for slot in slots}
-    roomy = can.max_storage_buffers >= 10  # one of them says whose rows they are
+    roomy = can.max_storage_buffers >= 10  # one of the bindings gives the rows' segments
     assert norms == {(1, False), (2, not roomy), (3, True), (4, True)}
 
 

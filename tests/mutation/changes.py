@@ -31,8 +31,8 @@ class Change:
     stop: int
     before: str
     after: str
-    number: int  # among those of its file with these texts
-    scope: tuple[str, ...]  # names of the function and the classes around it; empty where an import runs the code
+    number: int  # number among the changes of its file with these texts
+    scope: tuple[str, ...]  # names of the function and its classes; empty for code that runs on import
 
     def applied(self, data: bytes) -> bytes:
         """Returns the file with the change."""

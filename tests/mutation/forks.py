@@ -24,8 +24,8 @@ import pytest
 
 from tests.mutation.changes import Change
 
-MEMORY = 12 << 30  # bytes of addresses of a fork: a loop without an end may collect without an end
-PATIENCE, CPU_PATIENCE = 20.0, 5.0  # seconds that a test may take beyond some times its own
+MEMORY = 12 << 30  # address space of a fork: an endless loop might allocate without end
+PATIENCE, CPU_PATIENCE = 20.0, 5.0  # seconds that a test may take in addition to a multiple of its usual time
 TIMES = 5
 
 
@@ -101,11 +101,11 @@ class Forks:
     """A pytest plugin that runs tests only in forks."""
 
     def __init__(self, folders: list[str], changes: dict[str, list[Change]]) -> None:
-        self.folders, self.changes = folders, changes  # changes by what to call them
+        self.folders, self.changes = folders, changes  # changes by their names
         self.killers: dict[Path, Counter[int]] = {}  # tests that caught changes, by file
-        self.sound: set[int] = set()  # tests that pass by themselves
+        self.sound: set[int] = set()  # tests that pass without changes
         self.recorded: set[Path] = set()  # files of tests
-        self.seconds: dict[int, float] = {}  # of each recorded test that passes
+        self.seconds: dict[int, float] = {}  # seconds of each recorded test that passes
         self.lines: dict[str, dict[int, set[int]]] = {}  # recorded tests by file and line
 
     @pytest.hookimpl(tryfirst=True)

@@ -43,17 +43,17 @@ class Example:
     says: Callable[..., dict[str, Any]]  # (ops, weights, states, x)
     weights: Mapping[str, tuple[str, tuple[int, ...]]]
     rows: int = 1
-    decode: bool = True  # whether each row is of a sequence of its own
+    decode: bool = True  # True if each row belongs to a different sequence
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
-    max_pages: int = 1  # of a sequence; it uses one
+    max_pages: int = 1  # pages of a sequence; it uses one
     ids: bool = False  # whether x are token ids
     config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
     experts: Callable[[Capabilities], ExpertConfig] | None = None  # of all experts
     change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
     matrix_units: bool = False  # whether only they run it
     deviation: float = 1.0  # of x
-    exact: bool = False  # whether results are the same to the bit with and without the pass
+    exact: bool = False  # True if results are identical with and without the pass
     # Relative to the largest result: partial norms and rows of 16-bit integers round differently.
     tolerance: float = 2e-3
 
@@ -120,7 +120,7 @@ LATENTS = Cache("kv", 1, 48, 32)
 
 
 def latents(g, w, _, x):
-    q, z = g.linears([x, x], [w["q"], w["z"]])  # of two heads, whose last 16 dims turn
+    q, z = g.linears([x, x], [w["q"], w["z"]])  # two heads, whose last 16 dims rotate
     how = LatentAttention(2, Rope("normal", 16, 1e4), 0.2, w["norm"], 1e-6)
     return {"y": g.latent_attention(g.head_linear(q, w["k_up"]), q, z, LATENTS, how)}
 
@@ -721,7 +721,7 @@ ROUNDED = {
     },
 }
 TWO_BRANCHES = EXAMPLES["join_columns"]
-LONG = {"first": 512, "second": 1024}  # columns, of whole blocks of any format
+LONG = {"first": 512, "second": 1024}  # columns that are whole blocks of any format
 
 
 def two_long_branches(kind: str) -> Example:

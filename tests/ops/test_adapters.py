@@ -19,7 +19,7 @@ from tests.engine.test_adapters import adapted, write
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
 QUERIES, ALL = ("attn_q", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-# In a layer: a dispatch for each x that adapters read.
+# Additional dispatches of a layer: one for each x that adapters read.
 MORE = {"queries": (QUERIES, 1), "all": (ALL, 4)}
 
 
@@ -62,7 +62,7 @@ def test_on_matrix_units_rows_are_rounded_by_their_producer_or_with_adapters():
         layers.append(Counter(kernel.partition(".")[0] for kernel in kernels))
     assert layers[1] - layers[0] == {"adapters/down": 4}
     adding = [sum("columns" in one.kernel.split(".") for one in found.dispatches if one.layer == i) for i in (3, 1)]
-    assert adding == [5, 4]  # q and k; v, which has other bits in layer 3; output; gate and up; down
+    assert adding == [5, 4]  # q and k; v, which has another format in layer 3; output; gate and up; down
     assert all(layer["linear/round_rows"] == 0 for layer in layers)
 
 

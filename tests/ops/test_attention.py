@@ -24,10 +24,10 @@ from tests.recording import POISON, named
 
 Arrays = dict[str, np.ndarray]
 SLOTS = 5
-# Softmax sums over up to thousands of float32 products of size 1, in another order; exp is good to some last places.
+# Softmax sums up to thousands of float32 products of size 1, in another order; exp is accurate to some last places.
 # A number between two quants may be rounded to either, and lanes that share keys in blocks round queries to 8 bits.
 TOLERANCE = {"f32": 1e-4, "f16": 2e-4, "q8": 4e-3, "q4": 4e-2}
-UNITS_TOLERANCE = 1e-3  # of prompts on matrix units, where exponentials are float16
+UNITS_TOLERANCE = 1e-3  # for prompts on matrix units, where exponentials are float16
 ROPE = Rope("neox", 64, 10000.0)
 
 
@@ -75,7 +75,7 @@ class Case:
             cut = [g.resize_heads(x, n, how.head) for x, n in zip((q, k, v), counts, strict=True)]
             q, k, v = (g.resize_heads(x, n, self.size) for x, n in zip(cut, counts, strict=True))
         y = g.attention(q, k, v, self.cache, how)
-        # A layer that shares the cache looks back with the same queries.
+        # A layer that shares the cache attends with the same queries.
         return g.add(y, g.attention(q, None, None, self.cache, how)) if "a cache" in self.option else y
 
     def inputs(self, rows: int, seed: int = 0) -> Arrays:
@@ -184,7 +184,7 @@ def assert_same(
         if KV_FORMATS[case.kind].quantised:
             assert np.mean(mine != theirs) < 0.01, "a few numbers lie between two quants"
             continue
-        atol = 2e-6 if case.kind == "f32" else 2e-3  # a half rounds the other way where float32 differs in its last bit
+        atol = 2e-6 if case.kind == "f32" else 2e-3  # float32 errors change the rounding to float16
         np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=atol, equal_nan=True)
 
 
@@ -257,7 +257,7 @@ def test_every_option(fast_device, option):
 
 
 def test_every_head_has_a_slope_of_its_own(fast_device):
-    """The number of heads is no power of 2, so there are unused slots. Also tested far into a context."""
+    """The number of heads is not a power of 2, so there are unused slots. Also tested far into a context."""
     case = Case(heads=6, kv_heads=2, size=32, option=list(OPTIONS)[3])
     for step in (1, 40):
         assert_same(case, fast_device, history(case, 1000, step))
@@ -347,7 +347,7 @@ def test_the_last_token_of_a_context(device, length, kind):
 @pytest.mark.parametrize(
     ("pairing", "size"),
     slow_unless(
-        # The least and the greatest, one that no power of 2 divides, and each number of rows that a workgroup has.
+        # The smallest and the largest, one without a power of 2 as divisor, and each number of rows per workgroup.
         (("neox", 8), ("neox", 80), ("neox", 256), ("neox", 512), ("normal", 72)),
         [
             *(("neox", size) for size in (8, 48, 64, 72, 80, 96, 128, 256, 512)),
@@ -441,7 +441,7 @@ def test_runs_of_any_length_give_the_same_result(fast_device, length):
 
 
 LONG_HEADS = Case(kind="f16", size=128, rope=Rope("normal", 128, 5e5))
-# Lanes share keys: the case, its length, lanes for a key, lanes in all, keys at a time.
+# Lanes share keys: the case, its length, lanes per key, lanes in all, keys at a time.
 SHARING = {
     "the first token": (LONG_HEADS, 1, 8, 32, 2),
     "a run and one more": (LONG_HEADS, 33, 8, 32, 2),

@@ -89,6 +89,6 @@ def test_a_lane_of_odd_heads_loads_as_few_keys_as_its_registers_have_room_for(fa
     how = Attention(8, Rope("neox", size, 10000.0), size**-0.5)
     spreads = (
         decode_partition(Cache("kv", 8, size), how, 1, 64, gpu_tuning(replace(can, subgroup_size=lanes)), can)
-        for lanes in (32, 0)  # that every kernel has; AMD's compiler chooses
+        for lanes in (32, 0)  # a size that every kernel has; AMD's compiler chooses it
     )
     assert [spread.prefetch_depth for spread in spreads] == [loaded, loaded]

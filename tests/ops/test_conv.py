@@ -131,7 +131,7 @@ def test_a_sequence_of_nan_touches_no_other_in_a_convolution(fast_device):
     inputs, slots = rows_of(29), case.slots()
     sick_inputs, sick_slots = {"x": inputs["x"].copy()}, {"past": slots["past"].copy()}
     sick_inputs["x"][10:19] = np.nan
-    sick_slots["past"][[2, 4]] = np.nan  # 4 begins, so that it does not see its state
+    sick_slots["past"][[2, 4]] = np.nan  # sequence 4 begins, so it does not read its state
     [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)])
     [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)])
     assert np.array_equal(np.delete(sick["y"], range(10, 19), 0), np.delete(healthy["y"], range(10, 19), 0))
@@ -160,7 +160,7 @@ def single_rows(steps: list[tuple[int, int, int]], width: int = 192) -> list[tup
     return list(zip(batches, inputs, strict=True))
 
 
-# A talk that begins where a NaN may lie, and a fork of it.
+# A sequence that begins where memory may hold NaN, and a fork of it.
 TALK = [(0, 2, 3), (1, 3, 5), (2, 5, 3), (3, 3, 6), (3, 3, 4), (4, 4, 3)]
 
 

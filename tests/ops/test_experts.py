@@ -24,7 +24,7 @@ from tests.recording import bare_tuning, gemm_configs, run_plan, tunings
 
 # Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
 TOLERANCE = 1e-5
-# Logits of routers in these tests are near 1, with errors near 1e-6: from this gap on no choice depends on them.
+# Logits of routers in these tests are near 1, with errors near 1e-6: above this gap no choice depends on them.
 GAP = 1e-4
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
@@ -63,7 +63,7 @@ def expert_configs(device) -> dict[str, ExpertConfig]:
             4,
             subgroup_width=can.subgroup_width,
             summing=(can.subgroup_width // 2, 1),
-            max_workgroups=20,  # so that many choices go through several blocks of rows each
+            max_workgroups=20,  # so that several blocks of rows process many choices each
         )
         shapes["part of a subgroup"] = expert_gemv(
             2 * can.subgroup_width, can.subgroup_width // 2, 2, 4, subgroup_width=can.subgroup_width
@@ -384,7 +384,7 @@ def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
     bench.check(products(gate, up, down), **given(5, 3, 2, 256))
 
 
-# As a GPU runs them. Software decodes by what test_formats tries in every format: it meets one of each way.
+# As a GPU runs them. For software devices, test_formats tests every format; here they run one of each decoding.
 EACH_WAY = [BY_NAME[name] for name in ("F32", "F16", "BF16", "Q4_K", "Q6_K", "IQ2_S", "MXFP4")]
 IN_EVERY_FORMAT = [*((gpu_tuning, 1, fmt) for fmt in FORMATS.values()), *((default_tuning, 3, fmt) for fmt in EACH_WAY)]
 
@@ -615,9 +615,9 @@ def test_products_rank_experts_themselves(device, name, rows):
     ("name", "width", "row"),
     [
         ("Q8_0", 256, "prefetched"),
-        ("Q8_0", 480, "prefetched"),  # lanes have a chunk more than the row
+        ("Q8_0", 480, "prefetched"),  # lanes have one chunk more than the row
         ("MXFP4", 480, "plain"),  # x stays floats
-        ("Q8_0", 4096, "plain"),  # more than lanes have registers for
+        ("Q8_0", 4096, "plain"),  # more numbers than the registers of lanes hold
     ],
 )
 @pytest.mark.parametrize("rows", [1, 3])
@@ -663,7 +663,7 @@ def test_the_dispatches_depend_on_neither_experts_nor_rows(fast_device, rows):
         values = bench.recorder.input("x", np.float32, (rows + 1, 32))
         counts.add(len(bench.recorder.finish(says(bench.recorder, values)).dispatches))
     assert len(counts) == 1
-    assert counts.pop() <= 6 + 2 * bool(fast_device.capabilities.fragment)  # which want their rows rounded
+    assert counts.pop() <= 6 + 2 * bool(fast_device.capabilities.fragment)  # these need rounded rows
 
 
 def test_one_sort_serves_every_format(device):

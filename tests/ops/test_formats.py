@@ -11,11 +11,11 @@ from rwkv_gpu.gpu.plan import Dispatch, Output, Plan, Slice, StepBuffer
 from rwkv_gpu.gpu.shader import Linked, Part, read
 from tests.gguf.blocks import extreme_rows, finite_rows
 
-# Products of a scale and a quant are exact or rounded once on both sides: 2 units in the last place. Below the least
-# normal float a GPU may give zero.
+# Products of a scale and a quant are exact or rounded once on both sides: 2 units in the last place. Below the smallest
+# normal float, a GPU may return zero.
 RELATIVE = 2.0**-22
-ABSOLUTE = 12 * 2.0**-127  # a GPU may flush what is below the normal floats: 12 times the least scale of MXFP4
-WIDTHS = {1: 77, 32: 160}  # by block: rows that end within a word of scales, and padded rows of floats; else 3 blocks
+ABSOLUTE = 12 * 2.0**-127  # a GPU may flush subnormal floats: 12 times the smallest scale of MXFP4
+WIDTHS = {1: 77, 32: 160}  # rows that end within a word of scales, and padded rows of floats; otherwise 3 blocks
 
 KERNEL = """
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
@@ -34,7 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     }
 }
 """
-# By what a kernel calls: the j-th quant of what it gives.
+# By the function that a kernel calls: the j-th quant of its result.
 QUANTS = {
     "run_quants": "q[j / 4u][j % 4u]",
     "run_packed": "f32((bitcast<i32>(q[j / 4u]) << (24u - 8u * (j % 4u))) >> 24u)",
@@ -63,7 +63,7 @@ def decode(device: Device, fmt: Format, raw: np.ndarray, width: int, call: str =
     """Returns the weights as the GPU decodes them. [rows, width]"""
     parts = [*pack_rows(fmt, raw), *([codebook(fmt.name)] if codebook(fmt.name).size else [])]
     planes = [np.pad(plane.reshape(-1), (0, -plane.size % 16)) for plane in parts]
-    gap = np.full(16, 0xFF, np.uint8)  # so that no plane starts where it would by chance
+    gap = np.full(16, 0xFF, np.uint8)  # so that no plane starts at the right place by chance
     together = np.concatenate([part for plane in planes for part in (gap, plane)])
     starts = (np.cumsum([16 + plane.size for plane in planes]) - [plane.size for plane in planes]) // 16
     rows, padded = len(raw), -(-width // fmt.run) * fmt.run
@@ -99,5 +99,5 @@ def test_packed_quants_are_signed_bytes_in_order(device, fmt):
 @every_format
 def test_extreme_scales_and_quants_decode_as_gguf_does(device, fmt):
     width = WIDTHS.get(fmt.block, 3 * fmt.block)
-    for fill in (0x00, 0xFF, 0x80, None):  # of as many rows as above: the same shader
+    for fill in (0x00, 0xFF, 0x80, None):  # as many rows as above, so that the shader is the same
         assert_decodes(device, fmt, extreme_rows(fmt, fill, 37, width), width)

@@ -47,8 +47,8 @@ class Latent(Case):
 
     @property
     def tolerance(self) -> float:
-        # A norm in another order rounds a half the other way here and there: by 2^-10 of 2, in one position of many.
-        # On matrix units queries and exponentials are halves, too: scores of 10 are off by some 2^-11 of that.
+        # A norm in another order may round a float16 the other way: by 2^-10 of 2, in one position of many.
+        # On matrix units, queries and exponentials are float16, too: scores of 10 have errors of some 2^-11 of that.
         return 2e-2 if self.on_matrix_units else {"f32": 1e-4, "f16": 1e-3}[self.kind]
 
     def weights(self):
@@ -101,13 +101,13 @@ def test_latent_attention_in_numpy_equals_attention_over_heads_that_share_one_ke
 @pytest.mark.parametrize(("length", "step"), [(70, 0), (150, 20), (131, 1)])
 def test_latent_attention_on_the_gpu_equals_the_reference(fast_device, name, length, step):
     case = replace(CASES[name], on_matrix_units=fast_device.capabilities.fragment > 0)
-    # Scores of long queries are large, and so is what is lost where queries are halves: see `tolerance`.
+    # Long queries have large scores, and large errors if queries are float16: see `tolerance`.
     units = {"long queries": 2e-3, "true size": 6e-3}
     steps = history(case, length, step)
     assert_same(case, fast_device, steps, units=units.get(name, UNITS_TOLERANCE), run_length=64)
 
 
-MATRIX_CASES = {  # by heads: the width in two parts of 18 fragments each, as GLM-4.7-Flash has it
+MATRIX_CASES = {  # by heads: the width in two parts of 18 fragments each, as in GLM-4.7-Flash
     "one query tile": Latent(8, size=288, latent=256, rope=Rope("normal", 32, 1e4), kind="f16"),
     "two query tiles": Latent(13, size=288, latent=256, rope=Rope("normal", 32, 1e4), kind="f16"),
     "four parts of the width": Latent(13, size=320, latent=288, rope=Rope("normal", 32, 1e4), kind="f16"),
@@ -122,7 +122,7 @@ def test_latent_attention_on_matrix_units_equals_the_reference(fast_device, name
     """Scores differ widely, so sums are scaled down on the way. There are one, few, and many runs."""
     if not fast_device.capabilities.fragment:
         pytest.skip("this device is not opened with matrix units")
-    # In a short context each page has a lane of its own; in a long one, lanes have several pages.
+    # In a short context each page has its own lane; in a long one, lanes have several pages.
     case = replace(MATRIX_CASES[name], on_matrix_units=True, context=(1024, 8192)[prefetch])
     steps = history(case, length, step)
     for _, inputs in steps:
@@ -156,7 +156,7 @@ class Chosen(Latent):
     index_size: int = 32
     index_rope: Rope | None = HALVES
     count: int = 24
-    whole: bool = False  # whether queries, keys and weights of the indexer are small integers, so that scores are exact
+    whole: bool = False  # True if queries, keys and weights of the indexer are small integers, so that scores are exact
 
     @property
     def index(self) -> Cache:
@@ -257,7 +257,7 @@ def test_a_product_by_head_joins_the_runs_of_one_row(fast_device, length):
     tensors = {"norm": (BY_NAME["F32"], Stored.of(case.weights()["norm"]).raw, (32,))}
     gpu.weights = upload_together(fast_device, tensors | {"v_up": (V_UP.format, V_UP.raw, V_UP.shape)})
     gpu.step(*steps[0])
-    for spare in (0, 3):  # a plan of one row joins runs there
+    for spare in (0, 3):  # a plan of one row reduces runs there
         np.testing.assert_allclose(gpu.step(*steps[1], spare=spare), expected[1], rtol=1e-3, atol=1e-3)
 
 

@@ -12,7 +12,7 @@ from rwkv_gpu.ops.graph import Graph, Node
 from rwkv_gpu.ops.lowering.context import Lowering
 from rwkv_gpu.ops.recorder import Recorder
 from tests.golden_files import GENERATIVE, OWN
-from tests.test_own_golden import IN_NUMPY  # those that recombine the parts of others
+from tests.test_own_golden import IN_NUMPY  # models that recombine the parts of others
 
 STEPS = (Step(1), Step(64, prefill=True))
 

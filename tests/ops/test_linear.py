@@ -25,7 +25,7 @@ EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S
 FLOATS_AND_RUNS_OF_16 = tuple(BY_NAME[name] for name in ("F32", "Q6_K"))
 KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
 FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
-# Kernels for floats, for integers and for decoding. Tiles compile slowly, and decode formats as gemv or gemv_int do.
+# Kernels for floats, for integers and for decoding. Tiles compile slowly, and decode formats like gemv or gemv_int.
 IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemv", "gemv_single_pass", "gemv_int")]
 
 
@@ -76,7 +76,7 @@ NORMED = [
 ]
 F32, F16 = BY_NAME["F32"], BY_NAME["F16"]
 AWKWARD = [(1, (1, 4)), (2, (3, 33)), (17, (33, 95)), (66, (130, 36)), (5, (70, 1))]
-# A kernel's first configuration meets every shape, in either format by turns; the others meet one.
+# A kernel's first configuration gets every shape, with alternating formats; the others get one shape.
 NOT_DIVIDED = slow_unless(
     lambda kind, rows, shape, fmt: (
         (fmt is F16) == bool(AWKWARD.index((rows, shape)) % 2) if kind in FIRST.values() else shape == (33, 95)
@@ -164,7 +164,7 @@ def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
     bench = Bench(device, tuning, 3)
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
-    # Kernels of few rows compile a shader for each activation: test_epilogues has all, but not of kernels of integers.
+    # Kernels of few rows compile a shader for each activation: test_epilogues has all, except for integer kernels.
     config = tuning.gemm_table[0][1]
     first = gemm_configs(device)[FIRST[config.kernel]] == config
     activations = ACTIVATIONS if first and config.entry.integers_only and fmt.name == "Q4_K" else ("silu",)
@@ -257,7 +257,7 @@ def test_long_rows_of_odd_length(fast_device):
 def test_epilogues(device, request, tuning, then):
     ways = [(True, True)]  # each a shader
     if request.node.callspec.params["tuning"] in FIRST.values() and then == ACTIVATIONS[0]:
-        ways += [(True, False), (False, True)]  # test_awkward_shapes has neither
+        ways += [(True, False), (False, True)]  # test_awkward_shapes has neither of them
     for with_bias, with_add in ways:
         bench = Bench(device, tuning, 3)
         w, b = bench.matrix("w", BY_NAME["F32"], (20, 32)), bench.matrix("b", BY_NAME["F32"], (20,))

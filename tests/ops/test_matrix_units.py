@@ -65,7 +65,7 @@ def test_batches_decode_on_matrix_units(name, rows):
         found = kernels_of(file, rows, prefill=False)
     few = "linear/line_gemm" if name.startswith("llama") else "linear/subgroup_gemm"
     assert {few, "linear/round_rows"} <= found
-    assert rows == 16 or "linear/skinny_gemm" not in found  # which narrow matrices keep: those of keys and values
+    assert rows == 16 or "linear/skinny_gemm" not in found  # narrow matrices keep it: those of keys and values
     assert ATTENTION not in found
 
 

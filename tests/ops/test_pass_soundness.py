@@ -188,7 +188,7 @@ def test_rows_that_are_quantised_already_are_not_quantised_again():
     assert run("quantise_once", recorder) == 0
 
 
-# ------------------------------------------------------------ conditions of passes that are no rules
+# ------------------------------------------------------------ conditions of passes that are not rules
 
 Change = Callable[[Recorder], None]
 

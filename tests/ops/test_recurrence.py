@@ -121,7 +121,7 @@ def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, kind):
     for array in sick_inputs.values():
         array[20:29] = np.nan
     for array in sick_slots.values():
-        array[[2, 4]] = np.nan  # 4 begins, so that it does not see its state
+        array[[2, 4]] = np.nan  # sequence 4 begins, so it does not read its state
     [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=128)
     [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)], rows=128)
     assert np.array_equal(np.delete(sick["y"], range(20, 29), 0), np.delete(healthy["y"], range(20, 29), 0))
@@ -161,7 +161,7 @@ class Decoding(Case):
     single = True
 
 
-@pytest.mark.parametrize("size", [32, 96])  # of a head whose vec4s neighbours may have, and of one whose they never do
+@pytest.mark.parametrize("size", [32, 96])  # vec4s of a head that lanes can share, and that they cannot
 @pytest.mark.parametrize("kind", ["by head", "in one"])
 def test_a_decode_step_that_convolves_equals_the_reference(device, kind, size):
     """Tested in every mode, with and without enough buffers. Each sequence reads one state and writes another."""

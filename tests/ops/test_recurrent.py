@@ -407,12 +407,12 @@ def moved(steps: Sequence[tuple[int, int, int]]) -> list[tuple[Batch, Arrays]]:
     return [(batch, {"x": normal(1, 192, seed=40 + i) * 3 + 1}) for i, batch in enumerate(batches)]
 
 
-# What asks for the mixed rows, and how often the norm is recorded, as products do not do all of it.
+# The readers of mixed rows, and the number of separate norms, since products do not do all of it.
 ASKED = ((mixed_by_all, 0), (mixed_by_some, 1), (never_added, 1), (added_at_once, 1))
 
 
 MIXERS = [kind for kind, kernel in KERNEL_OF.items() if kernel.fuses_norm and not kernel.integers_only]
-# One of each kernel, and of the first one that has subgroups, too.
+# One configuration of each kernel, and of the first one with subgroups, too.
 FIRST_MIXERS = [*{KERNEL_OF[kind].name: kind for kind in reversed(MIXERS)}.values(), "gemv_subgroup"]
 every_mixer = pytest.mark.parametrize(
     "mixers", [FIRST_MIXERS, pytest.param(MIXERS, marks=pytest.mark.slow)], ids=["first", "all"]

@@ -39,7 +39,7 @@ def change(node: str, **fields: Any) -> Break:
     def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
         one: Node = getattr(pair, node)
         own = {name: value(one.op) if callable(value) else value for name, value in fields.items()}
-        one.op = replace(one.op, **own)  # as if it had always been so: the graph still finds what it read
+        one.op = replace(one.op, **own)  # changes the node in place: the graph still finds its inputs
         return pair
 
     return changed
@@ -159,10 +159,10 @@ def merging_behind(pair: Pair[Any, Any]) -> Pair[Any, Any]:
 
 
 LAYER = LayerNorm(Weight("gain", (64,)), Weight("gain", (64,)), 1e-5)
-# What makes the example of a rule break each of its conditions; the first for all rules with that condition.
+# Changes of a rule's example that break each of its conditions; the first applies to all rules with that condition.
 COMMON = {
     "nothing else reads it": read_by_another,
-    "it is no output": made_an_output,
+    "it is not an output": made_an_output,
     "steps have one row": shape(rows=2),
     "every sequence has one row": shape(rows=3, decode=False),
     "both have the same rows": at("before", picked=True),
@@ -240,7 +240,7 @@ BROKEN: dict[str, dict[str, Break]] = {
     "round_in_producer": {
         "it is float16": reader(out=lambda op: replace(op.out, size=2)),
         "it is one x, whole": reader(widths=((0, 64), (64, 64))),
-        "it is no part of a stack": lambda pair: replace(
+        "it is not a part of a stack": lambda pair: replace(
             pair, value=Value(pair.value.shape, base=pair.value, offset=256)
         ),
         "all readers take units": read_otherwise,
@@ -267,7 +267,7 @@ BROKEN: dict[str, dict[str, Break]] = {
     },
 }
 # The conditions of a rule that break as COMMON says.
-ALONE = {"nothing else reads it", "it is no output"}
+ALONE = {"nothing else reads it", "it is not an output"}
 SHARED: dict[str, set[str]] = {
     "write_into_stack": ALONE,
     "convolution_into_recurrence": ALONE | {"every sequence has one row", "nothing in between touches its state"},

@@ -25,7 +25,7 @@ def test_arguments_are_options_of_the_server_as_texts_and_as_values():
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ({"colour": "red"}, "colour is no option"),
+        ({"colour": "red"}, "colour is not an option"),
         ({"port": "80"}, "port has no effect here"),
         ({"max_replicas": "many"}, "many"),
         ({"min_replicas": 5}, "min_replicas is 5"),
@@ -104,5 +104,5 @@ def test_without_ray_a_line_names_the_package(tmp_path):
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == 2
     assert found.stderr == "rwkv-gpu: this needs Ray; in a clone of rwkv-gpu, install it by: pip install '.[ray]'\n"
-    with pytest.raises(BadInput, match="no option"):
+    with pytest.raises(BadInput, match="not an option"):
         settings_of({"ray": "auto"})

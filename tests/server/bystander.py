@@ -42,7 +42,7 @@ def bystander(server: Served, *, model: str | None = None, **headers: str) -> It
     try:
         yield
         seen = len(texts)
-        until(lambda: len(texts) > seen or bool(failed))  # one at least after the fault
+        until(lambda: len(texts) > seen or bool(failed))  # at least one after the fault
     finally:
         over.set()
         thread.join(PATIENCE)

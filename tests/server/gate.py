@@ -15,7 +15,7 @@ class Gate:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._step = engine.step
-        self._shut = False  # whether a step waits here, so that what came of the one before is delivered
+        self._shut = False  # True if a step waits here, so that the results of the previous one are delivered
         self._allowed = threading.Semaphore(0)
         self.open = False
         self.steps = 0

@@ -35,8 +35,8 @@ from tests.soak import PREFIXES, Standing
 
 READ_EACH = 60.0  # seconds
 FORK_EACH = 20.0  # seconds
-MOST_GROWTH = 0.02  # of resident memory, from the end of the warm-up to the end
-BROKEN_OFF = 0.1  # of all requests, at a random moment
+MOST_GROWTH = 0.02  # growth of resident memory, from the end of the warm-up to the end
+BROKEN_OFF = 0.1  # share of all requests that end at a random moment
 HI = [{"role": "user", "content": "Hi"}]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
 WEATHER = {"name": "weather", "parameters": CITY}
@@ -189,14 +189,14 @@ def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
         if any(queue.running or queue.waiting for queue in queues) or server.service.running:
             wrong.append("slots or requests are left")
     ended += forks.ended + Counter({"devices lost": losses.count})
-    growth = after[0].resident / max(1, before[0].resident) - 1  # where the system tells of memory
+    growth = after[0].resident / max(1, before[0].resident) - 1  # on systems that report memory
     return ended, wrong + sorted(how for how in ended if "WRONG" in how), growth
 
 
 def soaked(server: Served, options: argparse.Namespace) -> tuple[Counter[str], list[Standing]]:
     """Returns the results of requests, and the resources of the models after the warm-up."""
     end, ended = time.monotonic() + options.seconds, Counter[str]()
-    # Caches that are bounded fill with the first thousands of requests, which a busy machine takes long for.
+    # Bounded caches fill during the first thousands of requests, which take long on a busy machine.
     for round in itertools.count():
         ended += clients_of(server, options, options.warm_up, options.seed + round)
         left = end - time.monotonic()

@@ -22,7 +22,7 @@ from tests.server.test_bad_numbers import changed, overflow
 
 OVERFLOWING, LOST = "overflowing", "lost"
 LOST_AFTER = 400  # steps at most
-FORKED_AFTER = 30  # seconds that a child may take, though a call of it must return at once
+FORKED_AFTER = 30  # maximum seconds of a child, whose calls should return at once
 AS_PROMISED = 7  # the exit code of a child whose calls were refused
 
 
@@ -81,7 +81,7 @@ class Forks:
         """Forks one child, and returns its result."""
         models = [model.llm for model in self._server.service.catalogue.models if model.llm is not None]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks of a process with threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # number of forks of a process with threads
             child = os.fork()
         if not child:
             signal.alarm(FORKED_AFTER)

@@ -206,7 +206,7 @@ n-predict = -1
     ("text", "why"),
     [
         ("model = 3", "must hold a table"),
-        ("[model.quiet-rwkv7]\nport = 3", "model.quiet-rwkv7: port is no option"),
+        ("[model.quiet-rwkv7]\nport = 3", "model.quiet-rwkv7: port is not an option"),
         ("[model.quiet-rwkv7]\ntemp = -1", "temperature is -1"),
         ("[model.quiet-rwkv7]\nreasoning = 'maybe'", "maybe"),
         ("[model.quiet-rwkv7]\nchat-template-kwargs = '[]'", "JSON object"),

@@ -21,7 +21,7 @@ BODIES = {
     "/api/chat": {"messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 1}},
     "/api/generate": {"prompt": "Hi", "options": {"num_predict": 1}},
     "/api/embed": {"input": "a"},
-    "/completion": {"prompt": "a", "n_predict": 1, "mirostat": 2},  # with which its target is read
+    "/completion": {"prompt": "a", "n_predict": 1, "mirostat": 2},  # fields needed so that the target is read
 }
 
 
@@ -40,7 +40,7 @@ def test_fields_behave_as_the_tables_list_them(server, path):
         status, _, answer = server.request("POST", path, {**BODIES[path], name: "a"})
         said = answer["error"] if isinstance(answer["error"], str) else answer["error"]["message"]
         assert status == 400 and said.startswith(f"{name}: ")
-    for name in fields.honoured:  # what it cannot be is refused, so the field is read
+    for name in fields.honoured:  # impossible values are refused, so the field is read
         found = {server.request("POST", path, {**BODIES[path], name: wrong})[0] for wrong in ({"a": 1}, -1e6, "a")}
         assert found & {400, 404}, name
 

@@ -81,7 +81,7 @@ def test_every_api_takes_pdf_files_in_messages(server):
 
 def test_wrong_files_in_messages_are_refused(server):
     bad = {
-        "is no PDF": [file(b"text")], "are its pages scanned": [file(pdf(""))], "cannot be read": [file(b"%PDF-")],
+        "is not a PDF": [file(b"text")], "are its pages scanned": [file(pdf(""))], "cannot be read": [file(b"%PDF-")],
         "without file_data": [{"type": "file", "file": {"file_id": "file-1"}}], "not base64": [file(b"") | {
             "file": {"file_data": URL + "!"}}], "more than 16 files": [file(b"%PDF-")] * 17,
     }  # fmt: skip
@@ -100,7 +100,7 @@ def test_wrong_files_in_messages_are_refused(server):
 def test_an_unreadable_pdf_is_refused_in_one_line(server):
     whole = pdf("The sea is wide.")
     cases = {
-        b"plain text": "is no PDF", b"PK\x03\x04 docx": "is no PDF", pdf(""): "are its pages scanned",
+        b"plain text": "is not a PDF", b"PK\x03\x04 docx": "is not a PDF", pdf(""): "are its pages scanned",
         b"%PDF-": "cannot be read as PDF", b"%PDF-1.4\n" + b"[" * 5000: "cannot be read as PDF",
     }  # fmt: skip
     cases |= {whole[:end]: "" for end in range(5, len(whole), 97)}  # repaired or refused

@@ -148,7 +148,7 @@ def test_a_head_of_a_megabyte_is_refused(server):
         try:
             answer = raw(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n\r\n")
         except ConnectionError:
-            answer = b""  # it was closed while we wrote
+            answer = b""  # the server closed it during the write
         assert not answer or b" 431 " in answer.splitlines()[0]
     assert server.request("GET", "/health")[0] == 200
 
@@ -230,7 +230,7 @@ def test_chunk_extensions_and_trailers_have_the_limit_of_headers(server, parts):
     try:
         answer = raw(server, CHUNKED + b"".join(parts))
     except ConnectionError:
-        answer = b""  # it was closed while we wrote
+        answer = b""  # the server closed it during the write
     assert not answer or b" 431 " in answer.splitlines()[0]
     assert server.request("GET", "/health")[0] == 200
 

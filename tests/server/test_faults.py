@@ -51,7 +51,7 @@ REFUSED = {
     "image": (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "URL"}}]}]}),
     "file": (CHAT, {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_url": "URL"}}]}]}),
     "a tool of another type": (CHAT, {"tools": [{"type": "retrieval"}]}),
-    "a tool that is no object": (CHAT, {"tools": ["weather"]}),
+    "a tool that is not an object": (CHAT, {"tools": ["weather"]}),
     "a tool whose name is none": (CHAT, {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
     "a tool without schema": (CHAT, {"tools": [{"type": "function", "function": {"name": "a", "parameters": 3}}]}),
     "a tool_choice that names none": (CHAT, {"tool_choice": {"type": "function", "function": {"name": "a"}}}),
@@ -64,7 +64,7 @@ REFUSED = {
     "depth": (CHAT, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "a number of a megabyte": (CHAT, b'{"n": ' + b"9" * 1_000_000 + b"}"),
     "suffix": (TEXT, {"prompt": "a", "suffix": "b"}),
-    "stream that is no truth": (CHAT, {"stream": []}),
+    "stream that is not a boolean": (CHAT, {"stream": []}),
     "a time of no number": (TEXT, {"prompt": "a", "timeout": "5"}),
     "a time that is over": (TEXT, {"prompt": "a", "timeout": -1}),
     "a time that is a truth": (TEXT, {"prompt": "a", "timeout": True}),
@@ -85,7 +85,7 @@ def alone():
 @pytest.mark.parametrize("name", REFUSED)
 def test_impossible_requests_are_refused_while_others_run(alone, name):
     path, change = REFUSED[name]
-    with socket.create_server(("127.0.0.1", 0)) as stranger:  # whose address stands in URLs
+    with socket.create_server(("127.0.0.1", 0)) as stranger:  # its address appears in URLs
         stranger.setblocking(False)
         body = change
         if isinstance(change, dict):

@@ -131,7 +131,7 @@ def test_equal_prompts_wait_for_each_other_with_one_salt_only(model, requests, e
             threads.append(threading.Thread(target=server.post, args=("/v1/completions", body), kwargs=key))
             threads[-1].start()
         until(lambda: len(server.llm._driver._numbers) == 2)
-        held.allow(2)  # the first may have begun before the second request came
+        held.allow(2)  # the first may have begun before the second request arrived
         assert (len(slots.running), len(slots.waiting)) == expected
         held.open = True
         for thread in threads:
@@ -143,7 +143,9 @@ def test_all_keys_share_a_named_prompt_and_nothing_else(model):
         shared = max(map(len, server.llm._shared)) // 8
         other = chat(QUESTION, system="Else. " + SYSTEM)
         assert cached(server, other, A) == cached(server, other, B) == 0
-        assert cached(server, chat(QUESTION, system=SYSTEM.strip()), A) < 20  # as its other system message begins
+        assert (
+            cached(server, chat(QUESTION, system=SYSTEM.strip()), A) < 20
+        )  # the beginning of its other system message
         assert cached(server, chat(QUESTION, system=SYSTEM.strip()), B) == shared > 100
         assert cached(server, chat("Other. " + QUESTION, system=SYSTEM), B) in range(shared, shared + 40)
         assert cached(server, chat(QUESTION, system=SYSTEM.strip()), A) > shared + 50
@@ -168,7 +170,7 @@ def test_stored_states_are_found_by_their_own_key(model):
 
     def load(path, progress):
         llm = load_chat(path, progress, store=store, store_key=b"a key that nobody guesses")
-        llm.states.rule.least = 30.0  # a fetch is waited for: this model computes as fast as it is
+        llm.states.rule.least = 30.0  # waits for a fetch: this model computes as fast as it fetches
         return llm
 
     with keyed(model, load=load) as server:

@@ -120,7 +120,7 @@ def test_a_full_queue_refuses_at_once_with_a_time_to_retry():
         with gate(server) as held:
             asked = [Asked(server, SHORT) for _ in range(4)]
             until(lambda: waiting(server) == 1)
-            for _ in range(5):  # while the gate is shut: nobody waits for a step
+            for _ in range(5):  # while the gate is closed, so no request waits for a step
                 status, headers, answer = server.request("POST", "/v1/completions", SHORT)
                 assert status == 429
                 assert int(headers["retry-after"]) >= 1
@@ -189,7 +189,7 @@ def test_a_request_takes_a_seat_for_each_of_its_answers():
         await waits
         assert queue.running == 2
         queue.leave(two)
-        await queue.wait(many, 1, 9)  # more than there are: all of them
+        await queue.wait(many, 1, 9)  # more than exist: all of them
         assert queue.running == 4
 
     asyncio.run(run())

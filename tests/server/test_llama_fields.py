@@ -54,7 +54,7 @@ def test_a_prompt_without_cache_finds_and_leaves_nothing(request, which):
     before = served.llm.activity.prefixes
     assert cached(cache_prompt=False) == cached(cache_prompt=False, n=2) == 0
     assert served.llm.activity.prefixes == before
-    if which == "llama":  # whose file has no template
+    if which == "llama":  # a model whose file has no template
         assert cached() == 0 < cached() and cached(cache_prompt=False) == 0
         return
     chat = {"messages": [{"role": "user", "content": body["prompt"]}], "max_tokens": 2, "temperature": 0}

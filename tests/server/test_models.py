@@ -137,7 +137,7 @@ def test_a_model_in_use_is_not_unloaded(monkeypatch):
 
 def test_an_idle_model_is_unloaded_after_a_while_and_comes_back():
     with serving(*three(), catalogue={"keep_alive": 0.1}) as server:
-        until(lambda: states(server)["a"] == "unloaded")  # also where nobody has asked for it yet
+        until(lambda: states(server)["a"] == "unloaded")  # also before its first request
         assert asked(server, "a")[0] == 200
         until(lambda: states(server)["a"] == "unloaded")
         assert server.request("GET", "/health")[0] == 200, "a server whose model is unloaded is ready"

@@ -110,7 +110,7 @@ def test_a_body_of_a_gigabyte_and_a_bomb_are_refused_while_others_run(beside):
     head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n"
     assert b" 413 " in raw(beside, head).splitlines()[0]
     chunked = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
-    with contextlib.suppress(ConnectionError):  # it is closed while we write
+    with contextlib.suppress(ConnectionError):  # the server closes it during the write
         assert b" 413 " in raw(beside, chunked + (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 40).splitlines()[0]
     bomb = gzip.compress(b'{"prompt": "' + b"a" * 20_000_000 + b'"}')
     assert beside.request("POST", TEXT, bomb, content_encoding="gzip")[0] == 415
@@ -219,7 +219,7 @@ def test_a_thousand_connections_do_not_disturb_running_streams(idle, slow, runni
         asked = [begin(server.port) for _ in range(running)]
         assert server.request("GET", "/health")[0] == 200
         texts = {told(answer(one).read()) for one in asked}
-        assert len(texts) == 1 and (texts == {alone} or running > 8)  # sums of large batches round otherwise
+        assert len(texts) == 1 and (texts == {alone} or running > 8)  # sums of large batches are rounded differently
         opened.close()
         until(lambda: not server.service._calls and not server.engine._slots.sequences)
 

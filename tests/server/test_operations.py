@@ -100,7 +100,7 @@ def test_slots_show_requests_without_their_text():
                 thread.start()
             until(lambda: len(requests(server)) == 4)
 
-            def is_half_way() -> bool:  # how many prompts a step has depends on when they came
+            def is_half_way() -> bool:  # the number of prompts in a step depends on their arrival
                 if {"generating", "queued"} <= {slot["state"] for slot in requests(server)}:
                     return True
                 held.allow(1)

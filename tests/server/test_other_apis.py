@@ -360,7 +360,7 @@ def test_n_probs_gives_the_likeliest_tokens_of_each_place(llama):
     whole = llama.post("/completion", body)
     found = whole["completion_probabilities"]
     assert [one["id"] for one in found] == whole["tokens"]
-    for one in found:  # greedy: each is the likeliest
+    for one in found:  # greedy: each token is the most likely
         assert one["top_logprobs"][0]["id"] == one["id"] and len(one["top_logprobs"]) == 3
         assert one["top_logprobs"][0]["logprob"] == pytest.approx(one["logprob"], abs=1e-6)  # float32
         assert bytes(one["bytes"]).decode("utf-8", "replace") == one["token"]

@@ -28,7 +28,7 @@ def test_of_two_drawn_replicas_the_one_with_the_shorter_wait_is_chosen():
     for _ in range(2000):
         firsts[ranked([Load("busy", 9), Load("half", 4), Load("idle", 0)], draw=draw)[0]] += 1
     assert firsts["busy"] == 0
-    assert 0.6 < firsts["idle"] / 2000 < 0.73  # two of three draws have it
+    assert 0.6 < firsts["idle"] / 2000 < 0.73  # two of three draws contain it
 
 
 def test_idle_replicas_take_turns():

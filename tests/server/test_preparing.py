@@ -85,7 +85,7 @@ def test_an_engine_is_woken_once_for_requests_that_come_together_or_when_a_step_
         woken.clear()
         server.on_loop(lambda: begin(llm.info.chunk_size))
         until(lambda: not server.service._begun)
-        assert woken == ["now", "after", "now"]  # the last says that no more come
+        assert woken == ["now", "after", "now"]  # the last one ends the group
 
 
 def test_a_client_that_disconnects_ends_the_tokenisation_of_its_text(monkeypatch):

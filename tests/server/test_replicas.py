@@ -188,7 +188,7 @@ def test_a_stream_is_resumed_where_it_is(server):
     busy.close()
     connection.close()
     where = server.replicas[int(headers["x-replica"])]
-    where.running += SLACK  # so that a request of no stream would go to the other
+    where.running += SLACK  # so that a request without a stream would go to the other
     status, _, again = server.request("GET", f"/v1/streams/{headers['x-stream-id']}", **KEY)
     where.running -= SLACK
     assert status == 200
@@ -236,7 +236,7 @@ def test_a_large_body_is_refused_before_it_is_passed_on(server):
     status, _, body = server.request("POST", "/v1/chat/completions", b"x" * (CONFIG.max_body + 1), **KEY)
     assert (status, "larger than" in body["error"]["message"]) == (413, True)
     status, _, body = server.request("POST", "/v1/chat/completions", b"x" * (CONFIG.max_body + 1))
-    assert (status, body["error"]["code"]) == (401, "invalid_api_key")  # and nothing is read of whoever has no key
+    assert (status, body["error"]["code"]) == (401, "invalid_api_key")  # the body is not read without a key
 
 
 # ---------------------------------------------------------------- the parts

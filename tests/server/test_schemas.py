@@ -24,7 +24,7 @@ from tests.server.gate import until
 pytestmark = pytest.mark.filterwarnings("default")
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
 FEW = 4
-# How many requests of 10,000 are made up for each operation.
+# How many of 10,000 generated requests each operation gets.
 OPENAI = {
     "POST /chat/completions": 3000, "POST /completions": 1500, "POST /responses": 1500, "POST /embeddings": 500,
     "GET /models": 1, "GET /models/{model}": 99,
@@ -35,12 +35,12 @@ OLLAMA = {
     "GET /api/tags": 1, "GET /api/ps": 1,
 }  # fmt: skip
 OPERATIONS = {**OPENAI, **ANTHROPIC, **OLLAMA}
-TYPES = {  # of Ollama's client: a request, and the answer to it
+TYPES = {  # classes of Ollama's client: a request, and its answer
     "/api/chat": ("ChatRequest", "ChatResponse"), "/api/generate": ("GenerateRequest", "GenerateResponse"),
     "/api/embed": ("EmbedRequest", "EmbedResponse"), "/api/show": ("ShowRequest", "ShowResponse"),
     "/api/tags": (None, "ListResponse"), "/api/ps": (None, "ProcessResponse"),
 }  # fmt: skip
-SHORT = {  # what keeps an answer short: else a model talks to its limit
+SHORT = {  # fields that keep an answer short: otherwise a model generates up to its limit
     "POST /chat/completions": {"max_completion_tokens": 2}, "POST /completions": {"max_tokens": 2},
     "POST /responses": {"max_output_tokens": 2}, "POST /v1/messages": {"max_tokens": 2},
     "POST /api/chat": {"options": {"num_predict": 2}}, "POST /api/generate": {"options": {"num_predict": 2}},

@@ -82,7 +82,7 @@ def run(path: Path, count: int, random: Random) -> int:
         messages = [{"role": "user", "content": QUESTION}]
         answer = llm.create_chat_completion(messages, **SETTINGS)["choices"][0]["message"]["content"]
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "And then?"}]
-        llm._driver.call(lambda _: None)  # the turn has ended there, too
+        llm._driver.call(lambda _: None)  # there, the turn has ended, too
         states.flush(time.monotonic() + 60)
         key, lengths = exchange._ended[-1]
         ids = np.frombuffer(key, ">u8").tolist()

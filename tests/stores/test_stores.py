@@ -195,7 +195,7 @@ def test_an_unreachable_store_is_reported(tmp_path):
     (tmp_path / "states").rmdir()
     (tmp_path / "states").write_text("not a folder")
     calls = [partial(down.get, ["a"]), partial(down.put, "a", b"1"), partial(broken.put, "a", b"1")]
-    if os.name != "nt":  # which knows no difference between no file and no folder
+    if os.name != "nt":  # it does not distinguish a missing file from a missing folder
         calls.append(partial(broken.get, ["a"]))
     for call in calls:
         with pytest.raises(StoreDown):

@@ -118,7 +118,7 @@ def record(folder: Path) -> None:
     templates = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.jinja"))}
     prompts: dict[str, dict[str, str | None]] = {}
     for name, source in templates.items():
-        # Kimi-K2 appends to lists, which transformers refuses and llama.cpp does not.
+        # Kimi-K2 appends to lists, which transformers refuses and llama.cpp allows.
         mutable = "append(" in source
         oracle.ImmutableSandboxedEnvironment = SandboxedEnvironment if mutable else ImmutableSandboxedEnvironment
         prompts[name] = {case: _rendered(oracle, source, case, *rest) for case, *rest in cases()}

@@ -235,7 +235,7 @@ def test_an_answer_has_one_form():
         Form.of(schema={}, regex="a")
     with pytest.raises(BadInput, match="regex is 5"):
         Form.of(regex=5)
-    with pytest.raises(BadInput, match="no JSON"):
+    with pytest.raises(BadInput, match="not JSON"):
         Form.of(schema={"const": {1, 2}})
 
 

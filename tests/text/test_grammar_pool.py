@@ -22,7 +22,7 @@ from tests.golden_files import golden
 from tests.process import PATIENCE, posix, resident, until
 
 SMALL = Form.of(regex="[ab]{1,40}")
-DEEP = 5000  # rules that name each other in a row
+DEEP = 5000  # a chain of rules that refer to each other
 
 
 def chain_of_rules(count):
@@ -112,7 +112,7 @@ def test_other_answers_continue_after_a_crash_of_the_process(make, tokenizer):
         for grammar in beside:
             grammar.accept(b)
             assert (grammar.mask()[a // 32] >> (a % 32)) & 1 and not grammar.done
-    for grammar in beside:  # 36 tokens more complete it: all that was accepted still counts
+    for grammar in beside:  # 36 more tokens complete it: all accepted tokens still count
         for _ in range(36):
             assert not grammar.done
             grammar.accept(a)

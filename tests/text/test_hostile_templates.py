@@ -17,10 +17,10 @@ from rwkv_gpu.text.template import ChatTemplate
 from tests.text.hostile_templates import ENDLESS, FRAGMENTS, LARGE, MALFORMED, REACHING
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
-# The limit of the template, and one operation beyond it, on a machine that has other things to do.
+# The template's time limit, plus one operation, on a busy machine.
 SECONDS = 1.0
 PATIENCE = 20.0
-MEMORY = 300 << 20  # the budget's 64 MiB of work, four bytes a character at worst, and what Python adds
+MEMORY = 300 << 20  # the budget's 64 MiB of work, at most four bytes per character, and Python's overhead
 
 
 def refuse(source):
@@ -100,7 +100,7 @@ def nested(depth):
     return value
 
 
-LIMITS = {  # what may just be, and what may not
+LIMITS = {  # templates just within a limit, and just beyond it
     "nesting": (lambda budget: budget.weigh(nested(64)), lambda budget: budget.weigh(nested(65))),
     "bits": (lambda budget: budget.weigh((1 << 4096) - 1), lambda budget: budget.weigh(1 << 4096)),
     "a value": (lambda budget: budget.allow(budget._largest), lambda budget: budget.allow(budget._largest + 1)),
@@ -121,7 +121,7 @@ def test_a_limit_is_reached_and_not_exceeded(name):
         beyond(Budget(Limits(), "given"))
 
 
-CALLS = [  # whose results grow with numbers and texts, as a template makes them
+CALLS = [  # operations whose results grow with numbers and texts of a template
     *[("center", "ab", [n]) for n in (0, 3, 5000)],
     *[("rjust", "ab", [n, "é"]) for n in (0, 3, 5000)],
     *[("replace", text, [old, "n" * 900]) for text in ("", "a", "abab" * 50) for old in ("", "a", "ab", "x")],

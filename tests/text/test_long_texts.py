@@ -14,7 +14,7 @@ from tests.text.test_wordpiece import FIELDS as WORDS
 from tests.text.vocabularies import rwkv, spm, unigram
 
 SENTENCE = "The sea is wide and the fish are small. "
-ENOUGH = 3  # times that another thread runs meanwhile: in one call of C that keeps the interpreter lock it runs once
+ENOUGH = 3  # how often another thread runs meanwhile: during one C call that holds the GIL it runs once
 
 
 def turns_of_another_thread(work) -> int:

@@ -15,7 +15,7 @@ from tests.golden.record_tokens import FILE, vocabularies
 RECORD: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
 VOCABULARIES = vocabularies()
 
-# If a model's pattern distinguishes capitals from small letters, llama.cpp does so only for ASCII, or not at all.
+# If a model's pattern distinguishes upper and lower case, llama.cpp does so only for ASCII, or not at all.
 # We use the model's own pattern, and compare only texts where both agree.
 ASCII_CASE = {
     f"gpt2 {pre}"
@@ -52,5 +52,5 @@ def test_tokens_equal_those_of_llama_cpp(name):
         plain = record["plain"][i]
         assert tokenizer.encode(text) == plain, text
         assert tokenizer.encode(text, parse=True) == (record["parsed"][i] or plain), text
-        if name != "whitespace":  # whose letters llama.cpp shows as if they stood for bytes
+        if name != "whitespace":  # llama.cpp shows their letters as if they stood for bytes
             assert tokenizer.decode_bytes(plain, special=True).hex() == record["shown"][i], text

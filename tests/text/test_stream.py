@@ -16,7 +16,7 @@ LETTERS = {
     name: {tokenizer.piece(token): token for token in range(tokenizer.vocab_size)}
     for name, tokenizer in TOKENIZERS.items()
 }
-FUSSY = st.text(" '?!.,srevmtdl", max_size=12).map(str.encode)  # all that the cleaning of spaces looks at
+FUSSY = st.text(" '?!.,srevmtdl", max_size=12).map(str.encode)  # all characters that affect the cleaning of spaces
 
 
 def streamed(tokenizer, ids, **options):

@@ -396,7 +396,7 @@ def test_a_template_that_names_tools_and_leaves_them_out_does_not_know_them():
 
 ALL = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
 IF = "{% if add_generation_prompt %}"
-OPENINGS = {  # whether what opens an answer is found
+OPENINGS = {  # True if the opening of an answer is found
     **dict.fromkeys(BUILT_IN, None),
     f"{ALL}{IF}A:{{% endif %}}": True,
     f"{ALL}{IF}A:{{{{ mood }}}}{{% if mood %}}!{{% endif %}}{{%- endif -%}}": True,

@@ -66,7 +66,7 @@ def test_reasoning_that_ends_by_itself_is_left_alone_and_each_one_has_the_limit(
     model = limited(name, 40, opened=INSIDE)
     assert model.write("a b</think>" + "a b" * 30) == 0
     model = limited(name, 4)
-    assert model.write("a b a b a b a b") == 0, "what is no reasoning has no limit"
+    assert model.write("a b a b a b a b") == 0, "text outside of reasoning has no limit"
     assert model.write("<think>a b a b a b a b a b") > 0
     assert model.write("<think>a b a b a b a b a b") > 0
     assert model.text.count(THINK.closing) == 2

@@ -43,7 +43,7 @@ def test_long_runs_of_one_letter_take_no_quadratic_time(name):
     for text in ("a" * 200_000, " " * 200_000, "你" * 70_000):
         started = time.process_time()
         ids = tokenizer.encode(text)
-        assert time.process_time() - started < 20  # takes under a second; a quadratic way takes many minutes
+        assert time.process_time() - started < 20  # takes under a second; a quadratic algorithm takes many minutes
         if name in EXACT:
             assert tokenizer.decode(ids) == text
 

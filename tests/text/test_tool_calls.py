@@ -13,7 +13,7 @@ BY_NAME = {form.name: form for _, form in FORMS} | {"generic": GENERIC}
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 SCHEMAS = {"weather": WEATHER, "now": {"type": "object"}}
 ROME = {"city": "Rome", "days": 2}
-# By form: text before a call, the text of one call, that of two, and what one says.
+# By form: text before a call, the text of one call, that of two, and the content of one.
 WRITTEN = {
     "rwkv": (
         '```json\n{"name":"weather","arguments":{"city":"Rome","days":2}}\n```',

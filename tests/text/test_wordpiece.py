@@ -45,7 +45,7 @@ def test_a_word_that_tokens_do_not_cover_is_one_unknown_token():
         ("the~the$", "the ~ the $"),
         ("你好a", "你 好 a"),
         ("\u00a0the\u3000\u2028the\x85", "the the"),
-        ("t\x00h\x1c\u200de\ufffd", "the"),  # control characters are no spaces
+        ("t\x00h\x1c\u200de\ufffd", "the"),  # control characters are not spaces
         ("I\u0307 İ", "i i"),
         ("ΣΣ", "σσ"),  # also at the end of a word, where Greek has another form
         (b"th\xffe", "the"),

@@ -65,7 +65,7 @@ def spm(**fields: Any) -> Metadata:
     return metadata("llama", tokens, **{"scores": scores, **fields})
 
 
-# The bytes of the letters that texts of tests are made of; in `dense_bpe` any two of them are a token.
+# The bytes of the letters that test texts consist of; in `dense_bpe` any two of them are a token.
 DENSE = "aAbBsSteEclLHowrd12345 \n\r\t'.!,-/_=é你好世一あ가ㄱ\u0301\u00a0\u3000🙂Дпก।١½～：“"
 
 
@@ -172,7 +172,7 @@ def charsmap(replaced: dict[str, str]) -> NDArray[np.uint8]:
         base = next(base for base in free if base not in bases)
         bases.add(base)
         offset = base ^ place[node]
-        assert offset < 1 << 21  # or it had to be a multiple of 256
+        assert offset < 1 << 21  # otherwise it would have to be a multiple of 256
         units[place[node]] |= offset << 10 | len(ends) << 8
         units |= {base ^ end: 1 << 31 | values[node] for end in ends} | {base ^ label: label for label in labels}
         place |= {node + bytes([label]): base ^ label for label in labels}
@@ -229,7 +229,7 @@ TINY = {
     "t5": t5(),
     "t5 that keeps spaces": t5(remove_extra_whitespaces=False),
 }
-# Those that give back the text that they got; others normalise it.
+# Vocabularies that restore the original text; others normalise it.
 EXACT = [name for name, fields in TINY.items() if fields[PREFIX + "model"] not in ("bert", "t5", "whitespace")]
 
 

@@ -78,7 +78,7 @@ def test_logits_after_two_images_in_numpy_equal_those_of_llama_cpp(name, chunk):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_after_two_images_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
-    chunk = 128 if golden(name)[0].whole else 64  # a step holds what is read as a whole
+    chunk = 128 if golden(name)[0].whole else 64  # a step contains all rows that must be read together
     engine, request, logits = engine_of(name, fast_device, chunk_size=chunk)
     assert apart(answers(engine, request), logits) < 3e-2  # the tower keeps keys and values as float16
 

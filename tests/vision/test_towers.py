@@ -107,7 +107,7 @@ def test_a_released_tower_takes_no_memory_of_the_gpu(monkeypatch, fast_device):
     vision, _ = golden("qwen3vl")
     encoder, free = Encoder(vision, fast_device), 1 << 40
     monkeypatch.setattr(encoder_module, "device_available", lambda _: free)
-    gc.collect()  # towers of other tests, which the release would collect as well
+    gc.collect()  # closes towers of other tests, which the release would collect as well
     before = fast_device.memory()
     rows_of(encoder, vision, 0)
     grown = {name: fast_device.memory().get(name, 0) - before.get(name, 0) for name in ("weights", "kv")}

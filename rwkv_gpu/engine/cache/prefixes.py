@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def ids(self) -> Ids:
-        """Its token ids."""
+        """The token ids of the prefix."""
         return np.frombuffer(self.key, f">u{TOKEN}")
 
     @property

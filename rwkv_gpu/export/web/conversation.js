@@ -30,7 +30,7 @@ export async function writeFile(model, notes, arrays) {
 /** What `writeFile` wrote: model, notes and arrays. Every length is checked before it is used. */
 export async function readFile(data) {
   const start = MAGIC.length + 8;
-  need(data.length >= start + DIGEST && bytesOf(MAGIC).every((byte, at) => data[at] === byte), "The file is no conversation of rwkv-gpu.");
+  need(data.length >= start + DIGEST && bytesOf(MAGIC).every((byte, at) => data[at] === byte), "The file is not a conversation of rwkv-gpu.");
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   const length = Number(view.getBigUint64(MAGIC.length, true));
   const end = data.length - DIGEST;
@@ -90,7 +90,7 @@ export function writeConversation(model, { branches, current, state }) {
 export async function readConversation(data, model) {
   const { model: { fingerprint, digest }, notes, arrays } = await readFile(data);
   need(notes.kind === KIND, "The file holds no conversation that this version can read.");
-  const wrong = "The file is no conversation as this version writes it.";
+  const wrong = "The file is not a conversation as this version writes it.";
   const { chats, current, length } = notes;
   need(Array.isArray(chats) && chats.length && whole(current, 0, chats.length - 1), wrong);
   const same = fingerprint === model.fingerprint;

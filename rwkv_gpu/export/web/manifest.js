@@ -56,7 +56,7 @@ export function checkManifest(manifest) {
 }
 
 function check(manifest) {
-  need(manifest?.kind === "rwkv-gpu export", "This is no model that rwkv-gpu exported.");
+  need(manifest?.kind === "rwkv-gpu export", "This is not a model that rwkv-gpu exported.");
   need(manifest.format === FORMAT, `The model was exported in format ${manifest.format}, but this page reads format ${FORMAT}; export it again.`);
   const wrong = "The sizes in the manifest do not fit together; export the model again.";
   const { buffers, shards, variants, shaders, texts } = manifest;

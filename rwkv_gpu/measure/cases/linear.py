@@ -165,7 +165,7 @@ def _one_format(kernel: GemmKernel) -> Format:
 
 
 def _norms(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
-    """Norm prologues."""
+    """Trials of norm prologues."""
     tuning, allowed = _only(can, config), max(5 * config.tolerance.result, CLOSE.result)
     for fmt in formats_of(kernel):
         if fmt.name in SOME:

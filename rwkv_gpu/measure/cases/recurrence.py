@@ -84,12 +84,12 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
 
 
 def _before(g: Any, x: Any, rows: SlotRows) -> Any:
-    """x and the rows before it."""
+    """Returns x and the rows before it."""
     return g.add(x, g.row_before(rows))
 
 
 def _kept(g: Any, x: Any, rows: SlotRows) -> Any:
-    """x as the stored row of a slot."""
+    """Returns x as the stored row of a slot."""
     g.keep_rows(x, rows)
     return g.row_before(rows)
 
@@ -124,7 +124,7 @@ def _mixes_in_decode(can: Capabilities) -> Trial:
 
 
 def _wkv6(name: str, tuning: Tuning, step: str, batch: Batch) -> Iterator[Trial]:
-    """With bonus and norm; and without both, with fewer key heads."""
+    """Trials of wkv6 with bonus and norm, and without both, with fewer key heads."""
     size = 32
     wkv, wide, narrow = State("wkv", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
     weights = {"vectors": Stored.of(normal(3, wide))}
@@ -205,7 +205,7 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
 
 
 def _lightning(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
-    """One decay per head, from almost none to almost full."""
+    """Trials with one decay per head, from almost none to almost full."""
     size, decays = 32, (0.999, 0.9, 0.4, 1e-3)
     state = State("lightning", (HEADS, size, size))
     return Trial(

@@ -206,7 +206,7 @@ ROUND_IN_PRODUCER: Rule[Op, Quantise] = Rule(
         "it is float16": lambda pair: not pair.consumer.out.size,
         "one node makes all of it": lambda pair: len(pair.graph.writers(pair.value)) == 1,
         "it is one x, whole": lambda pair: pair.consumer.widths == ((0, pair.value.shape[-1]),),
-        "it is no part of a stack": lambda pair: not pair.value.offset,
+        "it is not a part of a stack": lambda pair: not pair.value.offset,
         "all readers take units": _read_in_units,
         "the producer can": _rounds,
     },

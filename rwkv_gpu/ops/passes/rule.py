@@ -108,4 +108,4 @@ def no_output(pair: Pair[Any, Any]) -> bool:
     return not pair.graph.is_output(pair.value)
 
 
-ALONE: dict[str, Condition] = {"nothing else reads it": only_reader, "it is no output": no_output}
+ALONE: dict[str, Condition] = {"nothing else reads it": only_reader, "it is not an output": no_output}

@@ -64,7 +64,7 @@ function parsed(text) {
     }
     return found;
   } catch {
-    throw new Error("it is no JSON");
+    throw new Error("it is not JSON");
   }
 }
 

@@ -197,7 +197,7 @@ fn value4(i: u32) -> vec4f { return bitcast<vec4f>(values[i]); }
 //# words_of_four: Keys and values are read and written 16 bytes at a time.
 alias CacheWord = vec4u;
 
-//# words_of_one: Keys and values are read word by word: a head in blocks is no multiple of 16 bytes.
+//# words_of_one: Keys and values are read word by word: a head in blocks is not a multiple of 16 bytes.
 // needs attention/cache/blocks: quants_at
 alias CacheWord = u32;
 

@@ -85,7 +85,7 @@ class BadGrammar(RwkvGpuError):
     """A JSON schema, regular expression or grammar that is wrong, too large or too deep."""
 
 
-# Installs an extra in a clone, as in docs/install.md. Once the package is published: pip install 'rwkv-gpu[{}]'.
+# The command that installs an extra in a clone, as in docs/install.md. Once published: pip install 'rwkv-gpu[{}]'.
 INSTALL = "pip install '.[{}]'"
 
 

@@ -18,7 +18,7 @@ _CASED = (
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _END
 )
 BYTES, DIGITS = "words of GPT-2", "single digits"
-# How text is split into words: the names in `tokenizer.ggml.pre`, without and with a token before each text.
+# How text is split into words: names for `tokenizer.ggml.pre`, without and with a token before each text.
 PRE = {
     (_WORDS % r"\p{N}",): ("qwen2", "deepseek-r1-qwen"),
     (_MARKED,): ("qwen35", "qwen35"),

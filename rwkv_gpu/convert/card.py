@@ -49,7 +49,7 @@ def _card(folder: Path, total: int) -> dict[str, Value]:
         raise ValueError("the model card is too large")
     card = gguf.Metadata.load(None, folder.resolve(), None, total)
     card.name = card.name or folder.resolve().name
-    if card.sampling_penalty_repeat is None:  # gguf 0.19 knows it by another name only
+    if card.sampling_penalty_repeat is None:  # gguf 0.19 supports only its other name
         card.sampling_penalty_repeat = _generation(folder).get("repetition_penalty")
     writer = gguf.GGUFWriter(path=None, arch="")
     card.set_gguf_meta_model(writer)

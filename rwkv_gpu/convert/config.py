@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BadFile, printable
 
 MOST, LARGEST = 1 << 24, 1e30  # a size, and a number
-# The text model of a model that also sees or hears.
+# The key of the text model in a model with vision or audio.
 PARTS = "text_config", "llm_config"
 Default = Any | Callable[["Config"], Any]
 # Keys of a rotation that older files have next to it.

@@ -28,7 +28,7 @@ from .planned import Plan, Planned
 from .rwkv import layout_of, plan_rwkv
 from .world import TEMPLATE
 
-# Matrices that stay float32, as llama.cpp has it.
+# Matrices that stay float32, as in llama.cpp.
 FLOAT32 = re.compile(
     r"_norm\.weight$|time_mix_(?:first|w[12]|decay_w[12]|lerp_fused)\.|ffn_gate_inp(?:_shexp)?\.|(?:position_embd|token_types)\."
     r"|(?:ssm_conv1d|shortconv\.conv)\.|(?<!\.weight)(?<!\.lora_[ab])$"

@@ -12,7 +12,7 @@ from .checkpoint import read_json, read_text
 from .config import Config
 from .folder import Family, Rename, Tensors
 
-# The numbers of ways to make one vector, and their names in a folder.
+# Numbers of the pooling types, and their names in a folder.
 POOLINGS = {"mean": (1, "pooling_mode_mean_tokens"), "cls": (2, "pooling_mode_cls_token")}
 POOLINGS |= {"lasttoken": (3, "pooling_mode_lasttoken")}
 
@@ -72,7 +72,7 @@ BERT = Family(
     gguf.MODEL_ARCH.BERT,
     {"layer_norm_eps": 1e-12, "max_position_embeddings": 512, "type_vocab_size": 2},
     renames=_renames,
-    # A vector is made of all tokens, so that the dense layer over the first one is not used.
+    # Pooling uses all tokens, so the dense layer over the first token is not used.
     dropped=r"^(?:bert\.)?(?:embeddings\.position_ids$|pooler\.dense\.)|^cls\.(?:predictions|seq_relationship)",
     keys=_keys,
 )

@@ -17,9 +17,11 @@ from .planned import AS_STORED, Change, Plan, Planned
 from .tokenizer import tokenizer_keys
 
 Tensors = Mapping[str, Stored]
-Rename = tuple[str, str | Callable[[re.Match[str]], str]]  # a pattern of names, and what replaces it
-Names = Callable[[str, tuple[str, ...]], str | None]  # a name in a checkpoint, and ends that stay; the name in a file
-# Parts of a model that sees or hears, and buffers that are computed.
+Rename = tuple[str, str | Callable[[re.Match[str]], str]]  # a pattern of names, and its replacement
+Names = Callable[
+    [str, tuple[str, ...]], str | None
+]  # a name in a checkpoint, and suffixes that stay; returns the name in a file
+# Parts of models with vision or audio, and buffers that are computed.
 DROPPED = re.compile(
     r"^(?:mlp|vit\.|merger\.|resampler\.)|visual\.|vision[._]|audio[._]|projector\.|patch_embed|\.rotary_emb\.inv_freq$"
     r"|\.attention\.(?:masked_)?bias$"
@@ -37,7 +39,7 @@ class Family:
     architecture: gguf.MODEL_ARCH
     defaults: Mapping[str, Default] = field(default_factory=dict)  # defaults for keys of config.json
     dropped: str = r"(?!)"  # a pattern of names that are not used
-    # From a config: names as gguf's table has them, changes by patterns of names, keys, and tensors that are computed.
+    # Functions of a config: names as in gguf's table, renames by patterns, keys, and computed tensors.
     renames: Callable[[Config], Sequence[Rename]] = lambda _: ()
     changes: Callable[[Config], Mapping[str, Change]] = lambda _: {}
     keys: Callable[[Config, Tensors], Mapping[str, Value]] = lambda _, __: {}
@@ -46,7 +48,7 @@ class Family:
     has_common_keys: bool = True
     vocabulary: Callable[[Config], int] = lambda config: config.size("vocab_size")
     tokens: Callable[[Config], Mapping[str, Value]] = lambda _: {}  # further metadata of the tokenizer
-    pre: Mapping[str, str] = field(default_factory=dict)  # names of its own for ways to split text
+    pre: Mapping[str, str] = field(default_factory=dict)  # names for ways to split text that the family defines
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from ..errors import UnsupportedModel, printable
 from ..gguf.header import Value
 from .config import Config
 
-# Keys of GGUF, and of config.json.
+# Keys in GGUF, and in config.json.
 SIZES = {
     "context_length": ("max_position_embeddings",),
     "embedding_length": ("hidden_size",),
@@ -28,7 +28,7 @@ YARN = {
     "yarn_beta_fast": ("beta_fast",),
     "yarn_beta_slow": ("beta_slow",),
 }
-# Rotations without keys of their own. Those of Llama 3 are a tensor.
+# Rotations without further keys. Those of Llama 3 are a tensor.
 WITHOUT_KEYS = "default", "llama3", "dynamic"
 
 

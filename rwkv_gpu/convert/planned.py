@@ -12,7 +12,7 @@ from ..gguf.stored import WIDTHS, Floats, Stored
 
 Shape = tuple[int, ...]
 Indices = npt.NDArray[np.int64]
-CUT = 1 << 24  # numbers read at a time where rows stay in their order
+CUT = 1 << 24  # numbers read at a time, if rows keep their order
 
 RESHAPES: dict[str, Callable[[Floats], Floats]] = {
     "": lambda x: x,
@@ -56,7 +56,7 @@ class Planned:
     reshape: str = ""  # a key of RESHAPES, for each source
     divisor: float = 1
     change: Change = AS_STORED
-    constant: Floats | None = None  # the numbers, where there are no sources
+    constant: Floats | None = None  # the numbers, if there are no sources
 
     def parts(self) -> Iterator[Floats]:
         """The numbers in the order of the file, some rows at a time."""

@@ -15,7 +15,7 @@ from .folder import Family, Rename, Tensors
 from .planned import AS_STORED, Change, Indices, Shape
 
 SECTIONS = 11, 11, 10  # pairs that rotate by time, height and width
-# The names in a file; not every version of gguf has them for this family.
+# Names in a file; not every version of gguf has them for this family.
 DRAFTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm"}
 
 

@@ -25,7 +25,7 @@ def sentencepiece(folder: Path, size: int) -> dict[str, Value]:
     vocabulary = Vocabulary(size)
     for number, (text, score, kind) in enumerate(_pieces(read_small(folder / "tokenizer.model"))):
         if number < size:
-            # A piece that the user defined is found in texts by its type in added tokens only.
+            # A piece that the user defined is found in texts only if its type is in the added tokens.
             vocabulary.put(number, text, NORMAL if kind == USER_DEFINED else kind, score)
     if (folder / "added_tokens.json").is_file():
         for text, number in read_json(folder / "added_tokens.json").items():

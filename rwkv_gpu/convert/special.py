@@ -13,20 +13,20 @@ from ..gguf.header import Value
 from .checkpoint import read_json, read_text
 
 KINDS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-# The names of GGUF where they differ. A key for the token of classes does not exist.
+# GGUF's names where they differ from Hugging Face's. There is no key for the class token.
 NAMES = {"unk": "unknown", "sep": "seperator", "pad": "padding"}
 WITHOUT_KEY = "cls"
 ADDED = ("bos", "eos", "sep")
 FLAGS: Mapping[str, Any] = {"Lowercase": {"lowercase": True}, "StripAccents": {"strip_accents": True}}
 MOST_TEMPLATES = 32
-SPACE = "\u0120"  # how a byte-level vocabulary shows a space
+SPACE = "\u0120"  # a space in a byte-level vocabulary
 
 
 @dataclass
 class Found:
     """The findings in the files of a folder, collected file by file."""
 
-    config: dict[str, Any]  # tokenizer_config.json, with what tokenizer.json adds; empty if there is none
+    config: dict[str, Any]  # tokenizer_config.json, with additions from tokenizer.json; empty if it is missing
     kinds: list[str] = field(default_factory=lambda: list(KINDS))
     added: dict[str, bool] = field(default_factory=dict)
 

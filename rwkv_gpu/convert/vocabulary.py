@@ -11,8 +11,8 @@ from .checkpoint import read_json
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ADDED_SCORE, PADDING_SCORE = -1000.0, -10000.0
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # how vocabularies of SentencePiece show a space
-# Added tokens that control, though their files may not say so.
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in vocabularies of SentencePiece
+# Added tokens that are control tokens even if their files do not mark them.
 CONTROLS = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
 
 

@@ -19,7 +19,7 @@ from .slots import Slots
 
 BLOCK = 32  # tokens that are decided together
 BLOCK_STEPS = 16  # maximum number of steps for a block
-CANVAS = 256  # masks after the text, at most
+CANVAS = 256  # maximum masks after the text
 DIFFUSION = "this model generates by diffusion: it"
 
 

@@ -19,12 +19,12 @@ from ..writer_lock import WriterLock
 from .plans import Recorded, record
 from .words import chat_data, tokenizer_data
 
-FORMAT = 1  # of the manifest; `FORMAT` in web/manifest.js
+FORMAT = 1  # version of the manifest; `FORMAT` in web/manifest.js
 SHARD = 64 << 20  # bytes of a shard at most
 MANIFEST = "model.json"
 LEFT = re.compile(r"shard-\d{3,}-[0-9a-f]{12}\.bin|\.shard-.*\.bin\.saving-[0-9a-f]{16}")  # shards, and unfinished ones
 PART = re.compile(r"(?:^|(?<=\n))(?=\S).*?(?:\Z|(?=\n(?:@|fn|const|var|struct|alias|override)\b)\n)", re.DOTALL)
-# The library: rwkv-gpu.js, and what it imports.
+# The library: rwkv-gpu.js and its imports.
 SCRIPTS = (
     "manifest.js",
     "engine.js",
@@ -59,7 +59,7 @@ def export_plan(
         text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
         for name in (*SCRIPTS, *more):
             write(name, script(name).encode())
-        write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # last: a folder with it is complete
+        write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # comes last: a folder with it is complete
         _remove_shards(folder, {one["file"] for one in manifest["shards"]})
     return manifest
 

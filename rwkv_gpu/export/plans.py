@@ -29,7 +29,7 @@ from ..ops.memory import Caches, Scratch
 from ..ops.recorder import Recorder
 from ..ops.sampler_state import GpuSamplerState
 
-STATES = 2  # places of each state: a step reads one, and writes the other
+STATES = 2  # copies of each state: a step reads one, and writes the other
 DECODE = 1  # rows of the plan for decode
 PREFILL = (16, 128)  # rows of the plans for prompts
 INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension

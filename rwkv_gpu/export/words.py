@@ -27,11 +27,11 @@ KINDS: dict[type[Tokenizer], str] = {
     RawBpeTokenizer: "raw-bpe",
     SpmTokenizer: "spm",
 }
-# What Oniguruma means by \s, which in JavaScript includes U+FEFF and lacks U+0085.
+# The characters of Oniguruma's \s; JavaScript's includes U+FEFF and lacks U+0085.
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ESCAPED = re.compile(r"\\(p\{\w+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _INTERSECTION = re.compile(r"\[([^\[\]]*)&&\[")
-_KEPT = "nrtvf^$\\.*+?()[]{}|/-"  # letters that mean the same after a backslash in both
+_KEPT = "nrtvf^$\\.*+?()[]{}|/-"  # letters that mean the same after a backslash in both languages
 
 
 def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
     data: dict[str, Any] = {
         "kind": kind,
         "pieces": [_letters(tokenizer.piece(token)) for token in ids],
-        # What is matched whole, and shown where special tokens are: id and bytes.
+        # Tokens that are matched whole, and shown like special tokens: id and bytes.
         "special": [[i, _letters(tokenizer.piece(i, special=True))] for i in ids if vocabulary.kinds[i] in MATCHED],
         "always": [i for i in ids if vocabulary.kinds[i] == Kind.USER_DEFINED],
         "before": [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else [],
@@ -92,7 +92,7 @@ def patterns(row: PreTokenizer) -> list[str]:
 
 def _javascript(pattern: str) -> str:
     found, at, depth = [], 0, 0
-    pattern = pattern.replace(r"(?<!\s)\s++$", r"(?<!\s)\s+$")  # possessive, which only saves time there
+    pattern = pattern.replace(r"(?<!\s)\s++$", r"(?<!\s)\s+$")  # possessive quantifiers only save time there
     pattern = _INTERSECTION.sub(r"[[\1]&&[", pattern)
     while at < len(pattern):
         escaped = _ESCAPED.match(pattern, at)
@@ -103,7 +103,7 @@ def _javascript(pattern: str) -> str:
             continue
         at += 1
         depth += (letter == "[") - (letter == "]")
-        found.append("\\" + letter if depth and letter in "(){}/|" else letter)  # letters of the syntax of sets
+        found.append("\\" + letter if depth and letter in "(){}/|" else letter)  # letters with a meaning in sets
     return "".join(found)
 
 
@@ -167,7 +167,7 @@ def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
 Messages = Sequence[Mapping[str, str]]
 _S, _U, _R, _A, _V = "a-system-text", "a-question", "a-thought", "an-answer", "another-one"
 _BLANK = rf"[{_SPACE}\x1c-\x1f]"  # what Python strips
-_END = r"(?![\s\S])"  # of a text, in Python and in JavaScript
+_END = r"(?![\s\S])"  # the end of a text, in Python and in JavaScript
 
 
 Edit = list[str]  # a pattern, and the texts around its first group that replace a match

@@ -20,7 +20,7 @@ HEADER_MAX = 64 << 20  # the largest known headers (vocabularies of 260k tokens 
 WINDOW = 1 << 20
 
 BOOL, STRING, ARRAY = 7, 8, 9
-NUMBERS: dict[int, np.dtype[Any]] = {  # value type: how it lies in the file
+NUMBERS: dict[int, np.dtype[Any]] = {  # value type: its layout in the file
     0: np.dtype("<u1"),
     1: np.dtype("<i1"),
     2: np.dtype("<u2"),

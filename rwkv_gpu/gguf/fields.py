@@ -86,7 +86,7 @@ def _real(value: Value, low: float | None, high: float | None) -> float | None:
 
 def _strings(value: Value) -> list[str] | None:
     if isinstance(value, list) and (not value or isinstance(value[0], str)):
-        return value  # the elements of an array are of one type
+        return value  # all elements of an array have one type
     return None
 
 

@@ -54,7 +54,7 @@ class GGUFFile(Fields):
         self.paths = [part.path for part in parts]
         self.version = parts[0].header.version
         self.overridden: Mapping[str, Override] = {}  # keys of the metadata that were replaced
-        self.apart: frozenset[str] = frozenset()  # matrices that are used by themselves, not in turns with another
+        self.apart: frozenset[str] = frozenset()  # matrices that are not interleaved with another
         self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)
         self._sources = [part.source for part in parts]
@@ -65,7 +65,7 @@ class GGUFFile(Fields):
         with ExitStack() as stack:
             parts = _open_all(Path(path), stack)
             file = cls(parts, _joined(parts))
-            stack.pop_all()  # the sources stay open; they are the file's now
+            stack.pop_all()  # the file owns the sources now
         return file
 
     def override(self, values: Mapping[str, Override]) -> None:

@@ -50,7 +50,7 @@ def _from_gguf(path: Path) -> dict[str, Floats]:
             counts = np.frombuffer(file.read(counted), np.float32)
             if counts.size != len(sums):
                 raise BadFile(f"{path}: {name} has {len(sums)} matrices and {counts.size} counts")
-            # An expert that no token came to is as important in all columns.
+            # For an expert without tokens, all columns are equally important.
             found[name.removesuffix(SUMS)] = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], 1)
     return {name: values.astype(np.float32) for name, values in found.items()}
 

@@ -18,7 +18,7 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Replacements for rows that are not whole blocks of 256.
 NARROW = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 FLOATS = ("F32", "F16", "BF16")
-# Small matrices that steer: of routers, of convolutions, of RWKV's decay, gates and lerps.
+# Small control matrices: of routers, convolutions, and RWKV's decay, gates and lerps.
 KEPT = re.compile(
     r"ffn_gate_inp|norm|conv1d|time_mix_(?:first|decay|lerp|[wavg]\d)|altup|laurel|per_layer_model_proj|position_embd"
     r"|token_types|attn_rel_b|shortconv\.conv|\.bias"
@@ -33,9 +33,7 @@ class Mix:
     base: str
     roles: Mapping[str, str] = field(default_factory=dict)
     grouped: Mapping[str, str] = field(default_factory=dict)  # by role, if 4 heads or more share keys and values
-    middle: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by role, in all layers except the first and the last eighth
+    middle: Mapping[str, str] = field(default_factory=dict)  # by role, in all layers but the first and last eighth
     more: Mapping[str, str] = field(default_factory=dict)  # by role, in the layers that get more bits
     first: Mapping[str, str] = field(default_factory=dict)  # by role, in the first eighth of the layers
     values: int = 0  # number of first layers in which values get the format of `first`

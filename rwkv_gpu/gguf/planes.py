@@ -17,7 +17,7 @@ from .formats import Format
 
 Bytes = npt.NDArray[np.uint8]
 
-# The values of a weight's bits, relative to d, in types that the package gguf cannot dequantise.
+# The values that a weight's bits stand for, relative to d, in types that the package gguf cannot dequantise.
 LEVELS = {"Q1_0": np.array([-1, 1], np.float32), "Q2_0": np.array([-1, 0, 1, 2], np.float32)}
 
 CHUNK = 1 << 20  # bytes of blocks packed at a time: they stay in cache, and threads seldom wait for each other
@@ -95,7 +95,7 @@ def _swap_places(words: slice, i: int, j: int) -> Exchange:
     return Exchange([(words, words)], (1 << j) - (1 << i), mask)
 
 
-# Two runs of 32 share bytes: the high nibbles of 16 bytes change with the low ones of the next 16.
+# Two runs of 32 share bytes: the high nibbles of 16 bytes are exchanged with the low nibbles of the next 16.
 _NIBBLES_OF_RUNS = (Exchange(_apart(2), 4, _every(0x0F, 8, 64)),)
 
 # Bit r of byte l belongs to run r. Transposing 8 words moves weight 4k + b of run r to bit k of byte b of word r.
@@ -105,24 +105,24 @@ _BITS_OF_RUNS = (
     Exchange(_apart(1), 1, _every(0x55, 8, 32)),
 )
 
-# Bits 2g of byte l are of group g: words transposed by fours, so that a word is of one run of 16 and has weight 4k + b
-# at bits 2k of byte b. Words come as [half, s, g]; runs go as [half, g, s].
+# Bits 2g of byte l belong to group g. Four words are transposed, so that a word has one run of 16, with weight 4k + b
+# at bits 2k of byte b. The order of words changes from [half, s, g] to [half, g, s].
 _PAIRS_OF_RUNS = (Exchange(_apart(2), 4, _every(0x0F, 8, 32)), Exchange(_apart(1), 2, _every(0x33, 8, 32)))
 _PAIRS_ORDER = [8 * half + 4 * s + g for half in range(2) for g in range(4) for s in range(2)]
 
-# Groups g and g + 2 of 32 share bytes: the high nibbles of 8 bytes change with the low ones of the next 8.
-# Words, half a run of 16, come as [half, g % 2, s, g / 2]; runs go as [half, g, s].
+# Groups g and g + 2 of 32 share bytes: the high nibbles of 8 bytes are exchanged with the low nibbles of the next 8.
+# A word is half a run of 16. The order of words changes from [half, g % 2, s, g / 2] to [half, g, s].
 _NIBBLES_OF_GROUPS = (Exchange(_apart(1), 4, _every(0x0F, 8, 64)),)
 _NIBBLES_ORDER = [8 * half + 4 * (g % 2) + 2 * s + g // 2 for half in range(2) for g in range(4) for s in range(2)]
 
-# The bit of weight 4k + b from place 4k + b of a word to bit k of byte b.
+# Moves the bit of weight 4k + b from place 4k + b of a word to bit k of byte b.
 _BITS_OF_WORD = tuple(_swap_places(_one(0), i, j) for i, j in ((0, 3), (0, 1), (0, 4), (0, 2)))
 
-# Bits 2k of byte b are of weight 4b + k: to weight 4k + b.
+# Bits 2k of byte b belong to weight 4b + k; moves them to weight 4k + b.
 _PAIRS_OF_WORDS = tuple(_swap_places(slice(None), i, j) for i, j in ((1, 3), (2, 4)))
 
-# Words d|dmin, then 12 bytes of 6-bit scales and mins: to words of nibbles, nibble r of run r, that hold
-# the low 4 bits of the scales, those of the mins, and the high 2 of both.
+# Converts words d|dmin and 12 bytes of 6-bit scales and mins to words of nibbles. Nibble r belongs to run r. The words
+# hold the low 4 bits of the scales, the low 4 bits of the mins, and the high 2 bits of both.
 _SCALES_AND_MINS = (
     Exchange([(_one(1), _one(3))], 4, _every(0x0F, 8, 32)),
     Exchange([(_one(2), _one(3))], 0, _every(0xF0, 8, 32)),
@@ -133,7 +133,7 @@ _SCALES_AND_MINS = (
 
 _HEADER_OF_K = Plane(0, "<u4", 4, _SCALES_AND_MINS)
 
-# By format: the order is that of `plane.x` to `plane.w` in its shader part. Floats have one run of 32 as their block.
+# By format. The order is that of `plane.x` to `plane.w` in its shader part. Floats have one run of 32 as their block.
 PLANES: dict[str, tuple[Plane, ...]] = {
     "F32": (Plane(0, "V128"),),
     "F16": (Plane(0, "V64"),),

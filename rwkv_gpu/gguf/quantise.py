@@ -15,7 +15,9 @@ from gguf import GGMLQuantizationType, quants
 from .formats import Format
 from .quantise_codebooks import FORMS, TERNARY, TINY, Bytes, Floats, least, quantise_by_codebook
 
-SEARCH = [*np.linspace(0.7, 1.15, 19, dtype=np.float32)]  # scales to try, by the one that just reaches the ends
+SEARCH = [
+    *np.linspace(0.7, 1.15, 19, dtype=np.float32)
+]  # scales to try, relative to the one that just reaches the ends
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 PLAIN = ("F32", "F16", "BF16", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")  # the largest weight determines the scale
 
@@ -244,7 +246,7 @@ def _two_0(x: Floats, w: Floats) -> Bytes:
 
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # twice the sizes of four bits; the fifth bit is the sign
 LARGEST_SCALE = 126  # largest scale byte that is a number
-SCALES_AROUND = range(-6, 7)  # the bytes that are tried, by the one that just reaches the largest weight
+SCALES_AROUND = range(-6, 7)  # bytes to try, relative to the one that just reaches the largest weight
 
 
 def _nvfp4(x: Floats, w: Floats) -> Bytes:

@@ -23,12 +23,12 @@ Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.intp]
 
-SEARCH = [*np.linspace(0.6, 1.2, 9, dtype=np.float32)]  # scales to try, by the one that just reaches the largest weight
+SEARCH = [*np.linspace(0.6, 1.2, 9, dtype=np.float32)]  # scales to try, relative to the one for the largest weight
 NEAR = 16  # entries that are compared
 AT_ONCE = 1024  # blocks
 TINY = np.float32(1e-12)
-TERNARY_SEARCH = [*np.linspace(0.8, 1.8, 6, dtype=np.float32)]  # scales to try, by the root of the mean square
-STEPS = [*np.linspace(0.85, 1.05, 3, dtype=np.float32)]  # the same of the step, by what just reaches the largest
+TERNARY_SEARCH = [*np.linspace(0.8, 1.8, 6, dtype=np.float32)]  # scales to try, relative to the root mean square
+STEPS = [*np.linspace(0.85, 1.05, 3, dtype=np.float32)]  # steps to try, relative to the one for the largest weight
 DELTA = np.float32(0.125)
 LARGEST = 7  # largest k in IQ1
 
@@ -49,7 +49,7 @@ FORMS = {
     "IQ2_XS": Form(16, 0.25, True),
     "IQ2_S": Form(16, 0.25, False),
 }
-TERNARY = {"IQ1_S": (32, 32), "IQ1_M": (16, 8)}  # weights that share a scale, and those that are moved together
+TERNARY = {"IQ1_S": (32, 32), "IQ1_M": (16, 8)}  # weights that share a scale, and weights that are shifted together
 
 
 def least(tries: Iterable[tuple[Floats, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
@@ -186,7 +186,7 @@ class Chosen:
     """The entries chosen at a scale for each group of eight weights in runs, [N, runs, groups, 8]."""
 
     codes: Codes  # [N, runs, eights]
-    down: npt.NDArray[np.bool_]  # [N, runs, eights], whether they are moved down
+    down: npt.NDArray[np.bool_]  # [N, runs, eights], True if they are shifted down
     levels: Floats  # the values without a scale
 
 

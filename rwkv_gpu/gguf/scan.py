@@ -23,7 +23,7 @@ ALIGNMENTS = tuple(1 << bit for bit in range(3, 17))
 SMALLEST_KEY = 8 + 1 + 4 + 1  # length, name, type, value
 SMALLEST_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # length, name, dimension count, one dimension, type, offset
 
-FOREIGN = {  # how other files begin: what they are, and the remedy
+FOREIGN = {  # first bytes of other kinds of files: the kind, and the remedy
     b"version https://git-lfs": "a Git LFS pointer: fetch the file itself with 'git lfs pull'",
     b"<": "a web page: download the file itself",
     b"PK\3\4": "a zip archive or PyTorch checkpoint: run `rwkv-gpu convert` or llama.cpp's convert_hf_to_gguf.py",

@@ -14,7 +14,7 @@ from rwkv_gpu.text.budget import STEP, Budget, Exceeded
 
 _NUMBER = re.compile(r"\d+")
 _STAR = re.compile(r"%[^a-zA-Z%]*\*")  # a width given as an argument: %*d
-_NESTED = re.compile(r"\{[^{}]*\{")  # the same in str.format: {:{}}
+_NESTED = re.compile(r"\{[^{}]*\{")  # the same for str.format: {:{}}
 DIGITS = 9  # maximum digits of a width; more are refused unread
 _EMPTY = sys.getsizeof("")
 

@@ -26,7 +26,7 @@ def ollama(server):
         yield client
 
 
-def test_messages_whole_streamed_and_counted(claude):
+def test_messages_are_answered_whole_streamed_and_counted(claude):
     ask = {"model": "quiet", "max_tokens": 6, "messages": HI, "extra_body": {"temperature": 0}}
     message = claude.messages.create(**ask)
     assert message.usage.output_tokens == 6 and message.stop_reason == "max_tokens"

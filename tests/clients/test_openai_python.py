@@ -19,7 +19,7 @@ def client(url):
         yield one
 
 
-def test_chat_whole_and_streamed(client, server):
+def test_a_chat_is_answered_whole_and_streamed(client, server):
     expected = server.llm.create_chat_completion(HI, max_tokens=6, temperature=0)["choices"][0]["message"]["content"]
     answer = client.chat.completions.create(**ASK)
     assert answer.choices[0].message.content == expected
@@ -75,7 +75,7 @@ def test_embeddings_and_models(client, server):
     assert client.models.retrieve("quiet").id == "quiet"
 
 
-def test_responses_whole_and_streamed(client):
+def test_responses_are_returned_whole_and_streamed(client):
     ask = {"model": "quiet", "input": "Hi", "max_output_tokens": 20, "temperature": 0}
     form = {"format": {"type": "json_schema", "name": "a", "schema": {"enum": ["sea"]}}}
     response = client.responses.create(**ask, text=form)

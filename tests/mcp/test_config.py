@@ -41,7 +41,7 @@ def test_the_forms_of_other_clients_are_read(tmp_path):
         (None, "names no servers"),
     ],
 )
-def test_errors_are_named_in_one_line(tmp_path, servers, named):
+def test_errors_are_reported_in_one_line(tmp_path, servers, named):
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
     if named is None:

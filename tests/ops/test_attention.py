@@ -339,7 +339,7 @@ def test_a_prompt_of_few_rows_on_matrix_units_is_split_into_runs(fast_device, ca
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("length", [1, 2, 64, 65, 256, 257, 1000])
-def test_the_last_token_of_a_context(device, length, kind):
+def test_attention_of_the_last_token_of_a_context_equals_the_reference(device, length, kind):
     case = Case(kind=kind)
     assert_same(case, device, history(case, length, step=1))
 
@@ -355,7 +355,7 @@ def test_the_last_token_of_a_context(device, length, kind):
         ],
     ),
 )
-def test_every_head_size_and_pairing(device, size, pairing):
+def test_every_head_size_and_pairing_equals_the_reference(device, size, pairing):
     case = Case(size=size, rope=Rope(pairing, size, 10000.0), context=256)
     for step in (1, 7):
         assert_same(case, device, history(case, 140, step))

@@ -377,7 +377,7 @@ def test_tiles_stay_within_bounds(device):
 @pytest.mark.parametrize(  # F16 has all counts of rows
     ("tuning", "name"), by_kind(["Q4_K", "Q6_K", "MXFP4"], ["Q6_K"]), indirect=["tuning"]
 )
-def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
+def test_formats_with_runs_of_16_and_32_work_in_every_kernel(device, tuning, name):
     bench = Bench(device, tuning, 5)
     gate, up = bench.together((3, 37, 256), BY_NAME[name], BY_NAME[name])
     [down] = bench.together((3, 27, 256), BY_NAME[name])
@@ -494,7 +494,7 @@ def test_widths_without_small_divisors(fast_device):
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-def test_gate_and_up_of_two_formats_or_buffers(device, either, rows):
+def test_gate_and_up_may_have_two_formats_or_buffers(device, either, rows):
     bench = Bench(device, either, rows)
     gate, up = bench.together((3, 37, 256), BY_NAME["Q8_0"], BY_NAME["F16"])
     [apart] = bench.together((3, 37, 256), BY_NAME["Q8_0"])

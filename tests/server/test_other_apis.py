@@ -75,7 +75,7 @@ def test_anthropic_streams_make_the_same_message(llama):
     assert ends[0]["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
-def test_anthropic_tools_go_there_and_back(llama):
+def test_anthropic_tools_are_called_and_their_results_read(llama):
     tools = [{"name": "weather", "description": "of a city", "input_schema": SCHEMA}]
     choice = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
     body = {"model": "tiny", "max_tokens": 200, "messages": HELLO, "tools": tools, "tool_choice": choice}
@@ -137,7 +137,7 @@ def test_anthropic_continues_with_the_answer_that_a_request_ends_with(llama):
     ask(llama, messages=[*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "the"}, called]}])
 
 
-def test_anthropic_keys_come_by_their_own_header():
+def test_anthropic_keys_are_accepted_in_their_own_header():
     with serving(api_keys=("secret",)) as served:
         body = {"max_tokens": 2, "messages": HELLO}
         assert served.request("POST", "/v1/messages", body)[0] == 401
@@ -151,7 +151,7 @@ def lines(content):
     return [json.loads(line) for line in content.decode().splitlines()]
 
 
-def test_ollama_chats_stream_by_default_and_whole(llama):
+def test_ollama_chats_stream_by_default_or_return_whole_answers(llama):
     body = {"model": "tiny:latest", "messages": HELLO, "options": {"num_predict": 8, "temperature": 0, "num_ctx": 512}}
     _, headers, content = llama.request("POST", "/api/chat", body)
     found = lines(content)

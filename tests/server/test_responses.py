@@ -76,7 +76,7 @@ CALLING = {**ASK, "max_output_tokens": 200, "tools": [WEATHER], "tool_choice": "
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "weather"}])
-def test_calls_of_functions_are_items_whole_and_streamed(server, choice):
+def test_function_calls_are_items_in_whole_and_streamed_responses(server, choice):
     response = server.post("/v1/responses", {**CALLING, "tool_choice": choice})
     [call] = response["output"]
     assert (call["type"], call["name"], call["status"]) == ("function_call", "weather", "completed")

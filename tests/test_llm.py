@@ -150,7 +150,9 @@ def without(name: str) -> dict[str, np.ndarray]:
     ],
     ids=["missing", "of the wrong shape", "disagreeing"],
 )
-def test_a_file_that_contradicts_itself_is_one_line_and_opens_no_device(adapter, opened, tmp_path, tensors, keys, says):
+def test_a_contradictory_file_is_refused_in_one_line_and_opens_no_device(
+    adapter, opened, tmp_path, tensors, keys, says
+):
     path = write(tmp_path, tensors, **keys)
     with pytest.raises(BadFile, match=says):
         rwkv_gpu.load(path, device=str(adapter.index))

@@ -158,7 +158,7 @@ def stacked(config: Config, tensors: Tensors) -> dict[str, tuple[Stored, ...]]:
 
 
 def _unfused(config: Config, name: str, start: str, tensor: Stored) -> dict[str, tuple[Stored, ...]]:
-    """The gates and the inputs of experts that are one tensor [experts, 2 · inner, width]."""
+    """Splits a tensor [experts, 2 · inner, width] with the gate and up matrices of experts."""
     if len(tensor.shape) != 3 or tensor.shape[1] % 2:
         raise BadFile(f"{config.path}: {printable(name)!r} has the shape {list(tensor.shape)}, which is unknown")
     inner = tensor.shape[1] // 2

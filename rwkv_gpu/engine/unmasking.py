@@ -1,4 +1,4 @@
-"""Generation with diffusion models: an answer begins as masks, and steps over the whole text replace the likeliest.
+"""Generation with diffusion models: an answer begins as masks, and steps over the whole text replace the most certain.
 
 The answer is decided block by block, from left to right. Each step reads prompt and answer with its masks, samples a
 token for each mask of the block, and keeps those that are most certain. A complete block is delivered.

@@ -230,7 +230,7 @@ def _source(part: Mapping[str, Any], where: str) -> Any:
 
 
 def url_of(part: Mapping[str, Any]) -> Any:
-    """What a part names as its image or sound: a URL, base64, or what a user of the library gives."""
+    """The image or sound of a part: a URL, base64, or any form that the library accepts."""
     found = [part[key] for key in ("image_url", "image", "input_audio", "audio_url", "audio") if key in part]
     url = found[0] if found else None
     return url.get("url", url.get("data")) if isinstance(url, Mapping) else url
@@ -264,7 +264,7 @@ def _bytes(source: Any, where: str) -> Any:
 
 
 def media_of(sight: Sight | None) -> tuple[str, ...]:
-    """What a model accepts besides text: image, audio."""
+    """The kinds of input that a model accepts in addition to text: image, audio."""
     return () if sight is None else sight.senses.kinds
 
 

@@ -59,7 +59,7 @@ class Profiled:
 
 @dataclass(frozen=True)
 class DraftResult:
-    """What drafts of the model's head did for a greedy answer to random tokens."""
+    """The effect of the model's draft head on a greedy answer to random tokens."""
 
     drafted: int
     accepted: int

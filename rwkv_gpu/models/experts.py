@@ -32,7 +32,7 @@ class ExpertSizes:
 class SharedExpert:
     """Parameters of the expert that every row takes: a feed-forward."""
 
-    gates: Alternating | tuple[Weight, Weight] | Weight  # gate and up, in turns [2 · inner, D] or apart; or up alone
+    gates: Alternating | tuple[Weight, Weight] | Weight  # gate and up, alternating [2 · inner, D] or not; or up alone
     then: Glu
     down: Weight  # [D, inner]
     gate: Weight | None  # [1, D]: its answer is multiplied by sigmoid(gate · h)

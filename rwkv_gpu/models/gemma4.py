@@ -193,7 +193,7 @@ def take_caches(source: DenseFile, windows: Sequence[int], sizes: Sequence[int],
     caches: list[Cache] = []
     for i, (window, size) in enumerate(zip(windows, sizes, strict=True)):
         cache = Cache(f"blk.{i}.kv", source.hyper.kv_heads[i], stored_size(size), window=window)
-        if i >= own:  # the last two layers with keys of their own are one with a window, and a full one
+        if i >= own:  # the last two layers with their own keys: one has a window, one is full
             other = caches[own - 2 if window else own - 1]
             if replace(other, name=cache.name) != cache:
                 found, expected = (f"{c.heads} heads of {c.size}, window {c.window}" for c in (other, cache))

@@ -195,7 +195,7 @@ class Attending(Layered):
     """A model with attention in every layer; subclasses define the feed-forward."""
 
     attentions: tuple[SelfAttention, ...]
-    parallel: bool  # whether a feed-forward reads what the attention of its layer reads, and not what that makes of it
+    parallel: bool  # whether a feed-forward reads the input of its layer's attention instead of the output
 
     @abstractmethod
     def feed(self, g: Ops[Tensor], i: int, x: Tensor, y: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Pull:
         return max(0, min(self.reserved, total - sum(self.done.values()) if self.files else self.reserved))
 
     def stop(self) -> None:
-        """Ends the download at its next bytes. What has arrived is kept."""
+        """Ends the download at its next bytes. Received bytes are kept."""
         self.stopped = True
 
 

@@ -15,7 +15,7 @@ fn block_of(index: u32) -> Block { return nth_block(index, 1u, ROWS); }
 //# blocks_of_segments: The queries of a step in blocks of up to `size`, each of one sequence; a row has `heads` of them.
 // needs attention/block: Block
 fn nth_block(index: u32, heads: u32, size: u32) -> Block {
-    var found = Block();    // FXC refuses barriers after what came of a function with two returns
+    var found = Block();    // a single return: FXC refuses barriers that depend on a function with two returns
     var left = index;
     for (var s = 0u; s < step.segments; s++) {
         let segment = segments[s];

@@ -1,4 +1,4 @@
-// Convolutions over the last tokens: gates and what is written.
+// Convolutions over the last tokens: gates and outputs.
 
 //# gated: A row of x holds f, g and h: f · h is convolved, and the result multiplied by g.
 fn x_at(t: u32, c: u32) -> f32 { return x[t * STRIDE + FIRST + c] * x[t * STRIDE + FIRST + 2u * C + c]; }

@@ -1,7 +1,7 @@
 """Narrows JSON schemas as llama.cpp does: otherwise a model would use everything that JSON Schema allows by default.
 
-Objects with properties have no other keys. Integers have 64 bits, so that their digits end. What has properties is an
-object. One of several schemas is any of them.
+Objects with properties have no other keys. Integers have 64 bits, so that their digits end. A schema with
+properties is an object. `oneOf` is treated as `anyOf`.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Translates chat templates of Ollama's Modelfiles, which are Go templates, to jinja2.
 
 Templates over `.Messages` become loops. Older ones describe one turn by `.System`, `.Prompt` and `.Response`; they
-become a macro, which is called for each turn. What has no translation is refused by its name.
+become a macro, which is called for each turn. Constructs without a translation are refused by name.
 """
 
 import json

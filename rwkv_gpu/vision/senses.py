@@ -27,7 +27,7 @@ class Senses:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What the model accepts besides text: image, audio."""
+        """The kinds of input in addition to text: image, audio."""
         return ("image",) * (self.vision is not None) + ("audio",) * (self.hearing is not None)
 
     @property

@@ -62,7 +62,7 @@ class Layer:
     attention: PatchAttention
     feed: FeedForward
     scales: tuple[Weight | None, Weight | None] = None, None  # factors of the output of each branch, by column
-    swish: float = 0.0  # s: `feed` has no activation of its own, but y · sigmoid(s · y); 0: it has one
+    swish: float = 0.0  # s: the activation of `feed` is y · sigmoid(s · y); 0: `feed` has its own
     erf: bool = False  # True for the exact form of GELU
 
 

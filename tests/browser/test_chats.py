@@ -140,7 +140,7 @@ def test_exports_of_other_programs_are_imported(page, tmp_path):
     expect(page.locator("#list .entry")).to_have_count(4)
 
 
-def test_a_file_that_cannot_be_imported_is_one_sentence_and_stores_nothing(page):
+def test_a_failed_import_is_reported_in_one_sentence_and_stores_nothing(page):
     def zipped(name, data):
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

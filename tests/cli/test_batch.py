@@ -169,7 +169,7 @@ def test_results_can_go_to_standard_output_and_lines_come_from_standard_input(fi
 
 
 @pytest.mark.parametrize("where", ["missing/out.jsonl", "."])
-def test_a_file_that_cannot_be_opened_is_one_line_before_the_model_is_loaded(files, tmp_path, where, monkeypatch):
+def test_an_unreadable_file_is_reported_in_one_line_before_the_model_is_loaded(files, tmp_path, where, monkeypatch):
     monkeypatch.setattr("rwkv_gpu.cli.batch.load_model", None)
     result = run(files[0], tmp_path / where)
     assert result.exit_code == 2

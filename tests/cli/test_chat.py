@@ -84,7 +84,7 @@ def test_a_chat_that_cannot_begin_leaves_no_lock(tmp_path):
         ([MODEL], b"\xff", "not UTF-8 at byte 0"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments, stdin, says):
+def test_bad_input_is_refused_in_one_line_with_exit_code_2(arguments, stdin, says):
     result = run(*arguments, stdin=stdin)
     assert result.exit_code == 2
     assert result.stdout == ""

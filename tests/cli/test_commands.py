@@ -137,7 +137,7 @@ def test_a_page_names_its_own_command_in_its_example(name):
         (["generate", "m.gguf", "--bar"], "--bar"),
     ],
 )
-def test_a_usage_error_is_one_line_and_exit_code_2(arguments, says):
+def test_a_usage_error_is_reported_in_one_line_with_exit_code_2(arguments, says):
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""

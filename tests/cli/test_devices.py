@@ -37,7 +37,7 @@ def test_cpu_can_be_chosen():
 
 
 @pytest.mark.parametrize("wanted", ["99", "no such gpu"])
-def test_an_unknown_device_is_one_line_and_exit_code_3(wanted):
+def test_an_unknown_device_is_refused_in_one_line_with_exit_code_3(wanted):
     result = run("devices", "--device", wanted)
     assert result.exit_code == 3
     assert result.stdout == ""
@@ -90,7 +90,7 @@ def test_without_a_driver_the_remedy_is_named():
 
 
 @pytest.mark.parametrize("command", ["bench -p 0 -n 1", "profile", "embed", "chat"])
-def test_matrix_units_that_cannot_be_had_are_one_line_and_exit_code_3(command):
+def test_unavailable_matrix_units_are_reported_in_one_line_with_exit_code_3(command):
     result = CliRunner().invoke(cli, [*command.split(), "--device", "cpu", "--matrix-units", "on"], input="hi\n")
     assert result.exit_code == 3
     [line] = result.stderr.splitlines()

@@ -67,7 +67,7 @@ def test_the_chunk_size_does_not_change_the_answer():
         (["-p", "a", "--seed", "-3"], "seed is -3; it must be"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments, says):
+def test_bad_input_is_refused_in_one_line_with_exit_code_2(arguments, says):
     result = run(MODEL, *arguments)
     assert result.exit_code == 2
     assert says in result.stderr

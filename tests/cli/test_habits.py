@@ -110,7 +110,7 @@ def test_the_model_can_come_from_the_environment_and_the_command_line_overrides_
     assert json.loads(run("info", LLAMA, "--json", "--device", "cpu").stdout)["file"] == LLAMA
 
 
-def test_no_limit_of_tokens_is_minus_one_and_ends_where_the_context_does():
+def test_minus_one_means_no_token_limit_so_the_context_ends_the_answer():
     data = json.loads(run("generate", LLAMA, "-p", "hello", "-c", 40, "-n", -1, "--json", "--device", "cpu").stdout)
     assert data["prompt_tokens"] + data["new_tokens"] == 40
     assert data["finish_reason"] == "length"

@@ -42,7 +42,7 @@ def test_info_lists_every_tensor():
 
 
 @each("bad", BAD)
-def test_a_bad_file_is_one_line_and_exit_code_2(bad, tmp_path):
+def test_a_bad_file_is_refused_in_one_line_with_exit_code_2(bad, tmp_path):
     result = run("info", bad.put(tmp_path), "--device", "cpu")
     assert result.exit_code == 2
     assert result.stdout == ""

@@ -158,7 +158,7 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
         (["models", "--catalogue", "none.toml"], "the catalogue none.toml cannot be read"),
     ],
 )
-def test_an_unknown_name_is_one_line_with_a_remedy(run, arguments, message):
+def test_an_unknown_name_is_refused_in_one_line_with_a_remedy(run, arguments, message):
     result = run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -101,7 +101,7 @@ def test_a_file_has_the_options_under_their_names_and_the_command_line_wins(tmp_
         ("a = " + "[" * 3000 + "]" * 3000, "TOML"),
     ],
 )
-def test_a_wrong_file_is_one_line(tmp_path, text, said):
+def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, said):
     config = tmp_path / "serve.toml"
     config.write_text(text)
     result = CliRunner().invoke(cli, ["serve", "--config", str(config)])

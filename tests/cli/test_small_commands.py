@@ -46,7 +46,7 @@ def test_tokens_are_shown_as_ids_and_text_and_decode_to_it(llm):
     assert run("tokenize", MODEL, "--decode", stdin=only).stdout == TEXT + "\n"
 
 
-def test_a_way_to_cut_words_that_is_not_known_is_one_line_on_stderr(tmp_path):
+def test_an_unknown_pre_tokenizer_is_reported_in_one_line_on_stderr(tmp_path):
     fields = bpe("martian")
     tokens, merges = (
         array_key(PREFIX + name, STRING, [*map(string, fields[PREFIX + name])]) for name in ("tokens", "merges")
@@ -166,7 +166,7 @@ def test_quantize_replaces_a_file_only_with_a_yes(tmp_path):
     assert "the model itself" in run("quantize", out, out, "Q8_0").stderr
 
 
-def test_a_download_prints_the_path_and_a_failure_is_one_line(monkeypatch, tmp_path):
+def test_a_download_prints_the_path_and_reports_a_failure_in_one_line(monkeypatch, tmp_path):
     files = {"a.gguf": b"model", "README.md": b"read me", "b/c.gguf": b"other"}
     with serving(files) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
@@ -200,7 +200,7 @@ def test_a_download_stays_in_its_folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://hub.invalid"])
-def test_a_download_without_a_network_is_one_line(monkeypatch, endpoint):
+def test_a_download_without_a_network_fails_in_one_line(monkeypatch, endpoint):
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     for arguments in ([], ["a.gguf"]):
         failed = run("download", "owner/name", *arguments)

@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["s"]
 
 
-def test_a_missing_file_or_folder_is_one_line(tmp_path):
+def test_a_missing_file_or_folder_is_reported_in_one_line(tmp_path):
     with pytest.raises(BadFile, match="cannot be read"):
         state_file.load(tmp_path / "nothing")
     with pytest.raises(BadInput, match="cannot be written"):

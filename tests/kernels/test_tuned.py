@@ -128,7 +128,7 @@ def test_own_results_take_precedence_over_those_of_the_package(fast_device, tune
     assert find(adapter, can, None) == find(adapter, can, tmp_path) == shipped
 
 
-def test_a_file_that_cannot_be_written_is_a_line(fast_device, tuned, tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_in_one_line(fast_device, tuned, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written"):
         save(tuned, fast_device.adapter, tmp_path / "file")

@@ -139,7 +139,7 @@ def test_load_takes_short_names_and_repositories_and_the_built_in_model(own, hub
         ("owner/none", "cannot download owner/none: not found"),
     ],
 )
-def test_an_unknown_name_is_one_line_with_similar_names(name, message, hub, tmp_path):
+def test_an_unknown_name_is_refused_in_one_line_with_similar_names(name, message, hub, tmp_path):
     with pytest.raises(rwkv_gpu.RwkvGpuError) as error:
         rwkv_gpu.load(name, hub=Hub(tmp_path, hub.url), device="cpu")
     assert message in str(error.value)

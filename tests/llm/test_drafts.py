@@ -60,7 +60,7 @@ def test_drafts_are_shorter_where_each_row_keeps_a_state(name, most):
             assert drafts.most == 0
 
 
-def test_a_draft_with_another_vocabulary_is_one_line_and_exit_code_2():
+def test_a_draft_with_another_vocabulary_is_refused_in_one_line_with_exit_code_2():
     done = CliRunner().invoke(
         cli, ["generate", "--device", "cpu", "-p", "a", "--draft", str(golden("tiny-llama.gguf"))]
     )
@@ -110,7 +110,7 @@ def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["damaged", "cut", "text", "unknown"])
-def test_a_damaged_draft_model_is_one_line_and_the_model_answers_without(tmp_path, what):
+def test_a_damaged_draft_model_is_reported_in_one_line_and_the_model_answers_without_it(tmp_path, what):
     path, model = tmp_path / "draft.gguf", OWN / "quiet-rwkv7.gguf"
     data = model.read_bytes()
     made = {

@@ -109,7 +109,7 @@ def is_refused(model: Path, path: Path, words: str, expected: list[int]) -> None
         assert llm.generate([5, 6, 7], **ASKED).tokens == expected
 
 
-def test_a_dflash_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+def test_a_dflash_file_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(tmp_path):
     model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
     write_dflash(good, "llama")
     expected, damaged = answer(model)[0], damaging(good, path)
@@ -143,7 +143,7 @@ def test_a_dflash_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_p
     is_refused(other, good, "heads that read layers of 'nanbeige' are not supported", answer(other)[0])
 
 
-def test_an_assistant_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+def test_an_assistant_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(tmp_path):
     model, path, good = golden("tiny-gemma4.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
     write_assistant(good, "gemma4")
     expected, damaged = answer(model)[0], damaging(good, path)
@@ -168,7 +168,7 @@ def test_an_assistant_that_does_not_fit_is_one_line_and_the_model_answers(tmp_pa
             is_refused(model, path, words, expected)
 
 
-def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+def test_an_eagle3_file_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(tmp_path):
     model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
     write_eagle(good, "llama")
     expected, damaged = answer(model)[0], damaging(good, path)
@@ -203,7 +203,7 @@ def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_
             is_refused(model, path, words, expected)
 
 
-def test_a_head_of_another_architecture_is_one_line(tmp_path, apart):
+def test_a_head_of_another_architecture_is_reported_in_one_line(tmp_path, apart):
     write_eagle(tmp_path / "eagle.gguf", "llama")
     with rwkv_gpu.load(apart[0], **LOADED, draft=tmp_path / "eagle.gguf") as llm:
         assert "another model" in llm.info.draft_fault or "not supported" in llm.info.draft_fault

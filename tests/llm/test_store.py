@@ -183,7 +183,7 @@ def test_a_token_goes_to_the_hub_and_to_no_other_host(store, server):
         assert content.tokens == [None]
 
 
-def test_no_server_is_one_line(store):
+def test_an_unreachable_server_is_reported_in_one_line(store):
     with serving(FILES) as hub:
         gone = hub
     with pytest.raises(BadInput, match="Connection refused; check the network connection"):
@@ -257,7 +257,7 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again(store, server, monkey
     assert len(server.asked) == 4
 
 
-def test_a_server_that_stays_busy_is_one_line(store, server, monkeypatch):
+def test_a_server_that_stays_busy_is_reported_in_one_line(store, server, monkeypatch):
     monkeypatch.setattr(repository.time, "sleep", lambda _: None)
     server.refusals = [503] * 50
     with pytest.raises(BadInput, match="the server answered 503"):

@@ -77,7 +77,7 @@ def test_a_tool_name_of_one_server_is_unchanged():
         assert [tool.name for tool in servers.tools] == NAMES
 
 
-def test_a_server_that_dies_is_a_sentence_and_the_others_continue():
+def test_a_server_that_dies_is_reported_in_one_sentence_and_the_others_continue():
     with over_http() as (remote, end), connected(STDIO, remote) as servers:
         waiting = [servers.begin("local_die", "{}"), servers.begin("local_add", '{"a": 1, "b": 2}')]
         for future in waiting:
@@ -107,7 +107,7 @@ def test_a_call_that_hangs_is_given_up_and_the_server_continues():
         (ServerConfig("a\n\x1b[2J", "nonsense-command"), PATIENCE, "cannot be started"),
     ],
 )
-def test_a_server_that_cannot_be_used_is_one_sentence(config, seconds, fault):
+def test_a_server_that_cannot_be_used_is_reported_in_one_sentence(config, seconds, fault):
     with connected(config, connect=seconds) as servers:
         assert servers.tools == []
         [said] = servers.faults

@@ -223,9 +223,7 @@ def run_with_report(path, device, *arguments):
     return done, path.read_text(encoding="utf-8").splitlines()
 
 
-def test_an_error_that_ends_the_doctor_is_a_line_of_the_report_after_the_trial_that_it_ended(
-    fast_device, tmp_path, monkeypatch
-):
+def test_the_report_has_the_error_that_ended_the_doctor_after_its_trial(fast_device, tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError(f"surprise in {Path.home() / 'models'}")
 

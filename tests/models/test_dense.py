@@ -111,7 +111,7 @@ def test_layers_that_run_twice_give_the_logits_of_twice_as_many(tmp_path):
     assert np.abs(normed - expected).max() > 0.1
 
 
-def test_too_many_times_are_refused(tmp_path):
+def test_too_many_passes_over_the_layers_are_refused(tmp_path):
     path = write(tmp_path, "nanbeige", tiny_tensors("llama"), num_loops=257)
     with (
         GGUFFile.open(path) as file,

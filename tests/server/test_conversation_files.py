@@ -102,7 +102,7 @@ def test_another_model_reads_the_messages_without_the_state(server, talk, tmp_pa
     assert read(server, data)[1]["state"] is False, "without a salt, all would share the state"
 
 
-def test_damaged_files_and_wrong_bodies_are_one_sentence(server, talk):
+def test_damaged_files_and_wrong_bodies_are_refused_in_one_sentence(server, talk):
     _, data = talk
     cases = [
         data[:-1],

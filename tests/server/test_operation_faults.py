@@ -106,7 +106,7 @@ def test_a_foreign_host_is_refused_while_others_run(beside, host):
     assert beside.request("GET", "/v1/models", host=host)[0] == 403
 
 
-def test_a_body_of_a_gigabyte_and_a_bomb_are_refused_while_others_run(beside):
+def test_a_gigabyte_body_and_a_decompression_bomb_are_refused_while_others_run(beside):
     head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n"
     assert b" 413 " in raw(beside, head).splitlines()[0]
     chunked = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"

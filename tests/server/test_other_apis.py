@@ -324,7 +324,7 @@ def test_ollama_embeddings(llama):
         ("/api/show", {}, 400, "model is missing"),
     ],
 )
-def test_ollama_errors_are_a_sentence(llama, path, body, status, match):
+def test_errors_of_ollamas_api_are_one_sentence(llama, path, body, status, match):
     got, _, found = llama.request("POST", path, body)
     assert got == status and match in found["error"]
 

@@ -29,7 +29,7 @@ def pieces(tokenizer, text, **options):
 
 @pytest.mark.parametrize("pre", PRE)
 @given(text=TEXTS)
-def test_the_pieces_of_any_text_are_that_text(pre, text):
+def test_the_joined_pieces_of_any_text_are_that_text(pre, text):
     tokenizer = TOKENIZERS[pre]
     assert b"".join(map(tokenizer.piece, tokenizer.encode(text))) == text.encode()
 
@@ -192,12 +192,12 @@ def test_lone_surrogates_are_kept():
     assert tokenizer.decode_bytes(tokenizer.encode("the\ud83d the")) == b"the\xed\xa0\xbd the"
 
 
-def test_an_unknown_way_to_cut_words_is_refused_and_not_guessed():
+def test_an_unknown_pre_tokenizer_is_refused_and_not_guessed():
     with pytest.raises(UnsupportedModel, match=r"tokenizer\.ggml\.pre 'martian' is not supported.*update rwkv-gpu"):
         BpeTokenizer(bpe("martian"))
 
 
-def test_a_missing_way_to_cut_words_is_warned_of_once_and_taken_for_the_default():
+def test_a_missing_pre_tokenizer_name_warns_once_and_uses_the_default():
     with pytest.warns(PreTokenizerWarning, match="is missing.*convert it again") as caught:
         tokenizer = BpeTokenizer(bpe(None))
     assert len(caught) == 1

@@ -100,7 +100,7 @@ def test_an_answer_by_a_regular_expression_matches_it(speaker):
     ],
     ids=["lark", "gbnf"],
 )
-def test_an_answer_by_a_grammar_is_a_sentence_of_it(speaker, grammar):
+def test_an_answer_by_a_grammar_is_a_sentence_of_its_language(speaker, grammar):
     for seed in range(3):
         text, _ = speaker.say(Form.of(grammar=grammar), seed, temperature=0.8)
         flat = text.replace("(", "").replace(")", "")

@@ -35,7 +35,7 @@ def comparable(name: str, text: str) -> bool:
     return not foreign and (name in ASCII_CASE or not any(map(str.isupper, text)))
 
 
-def test_there_is_a_record_of_every_way_to_cut_words_and_every_kind():
+def test_there_is_a_record_of_every_pre_tokenizer_and_every_kind():
     assert set(RECORD["numbers"]) == set(VOCABULARIES)
     assert {name.removeprefix("gpt2 ") for name in VOCABULARIES if name.startswith("gpt2 ")} == set(PRE)
     assert {make()[PREFIX + "model"] for make in VOCABULARIES.values()} == set(KINDS)

@@ -56,7 +56,7 @@ def _kernel_joins(pair: Pair[Gemm, Gemm]) -> bool:
 
 JOIN_COLUMNS: Rule[Gemm, Gemm] = Rule(
     "join_columns",
-    """Two products that are added to one residual are one product, over the columns of both matrices.
+    """Merges two products that are added to one residual into one, over the columns of both matrices.
 
         before
             %0 = gemm(x)  [first_gates]  +gemv_int

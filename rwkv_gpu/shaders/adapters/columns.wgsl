@@ -25,7 +25,7 @@ struct AdapterColumns {
     low: array<vec4f, LOW_LOADS>,
 }
 
-// What a lane stages of a step; zeros beyond the last column.
+// The values that a lane stages per step; zeros beyond the last column.
 fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
     let own = output_of(matrix.bias);
     let here = own.adapted == 1u && part == 0u;     // if columns are split into parts, the first part has these

@@ -26,7 +26,7 @@ fn first_seen(position: u32) -> u32 { return u32(bounds[position].x); }
 fn last_seen(_segment: u32, position: u32) -> u32 { return u32(bounds[position].y) - 1u; }
 
 fn sees(query: vec4u, key: u32, end: u32) -> vec4<bool> {
-    let last = step.rows - 1u;      // lanes without a row have positions behind it
+    let last = step.rows - 1u;      // lanes without a row have positions after it
     let a = bounds[min(query.x, last)];
     let b = bounds[min(query.y, last)];
     let c = bounds[min(query.z, last)];

@@ -30,7 +30,7 @@ fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
     return n;
 }
 
-// codes 0 to 7 are 4, 12, 20, 28, 36, 44, 52, 62
+// codes 0 to 7 mean 4, 12, 20, 28, 36, 44, 52, 62
 fn sizes_of(codes: u32) -> u32 {
     let seven = codes & (codes >> 1u) & (codes >> 2u) & 0x01010101u;
     return 0x04040404u + 8u * codes + 2u * seven;

@@ -114,12 +114,12 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// The first run of a chunk; beyond the end of a row the last, which then meets zeros.
+// The first run of a chunk; beyond the end of a row the last run, where x is zero.
 fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
     return (min(row, matrix.rows - 1u) * chunks + min(chunk, chunks - 1u)) * PARTS;
 }
 
-// What a lane multiplies of R rows, from a chunk on.
+// The runs of R rows that a lane multiplies, from a chunk on.
 fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32) -> array<Raw, PREFETCH * R * PARTS> {
     var raw: array<Raw, PREFETCH * R * PARTS>;
     for (var n = 0u; n < PREFETCH; n++) {
@@ -133,8 +133,8 @@ fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32) -> array<Raw, PREFET
     return raw;
 }
 
-// What a lane stages of TB rows of x, from a chunk on; of what lies beyond their end, or is for another lane to stage in the
-// next turn, their beginning: who reads a vec4 may also store it, and no two lanes must.
+// The vec4s that a lane stages of TB rows of x, from a chunk on. Beyond their end, and for vec4s that another lane stages in the
+// next turn, it loads their beginning: a lane that loads a vec4 may also store it, and no two lanes may store the same one.
 fn loads(matrix: Matrix, t0: u32, base: u32, lane: u32) -> array<vec4f, TB * LOADS> {
     var values: array<vec4f, TB * LOADS>;
     for (var t = 0u; t < TB; t++) {

@@ -83,13 +83,13 @@ fn run(group: u32, lane: u32) {
     emit_statistics(own, line < R / PER_OUT && base - stride + own < matrix.rows, block - matrix.block, matrix.rows, lane);
 }
 
-// The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
+// The first run of a chunk; beyond the end of a row, that of the last chunk, where x is zero.
 fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
     let here = select(min(chunk, chunks - 1u), chunk, chunks % LANES_PER_ROW == 0u);
     return (select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u) * chunks + here) * PARTS;
 }
 
-// What a lane multiplies of R rows.
+// The runs of R rows that a lane multiplies.
 fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> array<Raw, R * PARTS> {
     var raw: array<Raw, R * PARTS>;
     for (var j = 0u; j < R; j++) {

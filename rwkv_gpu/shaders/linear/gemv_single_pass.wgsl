@@ -19,7 +19,7 @@ const TURNS = STAGED / LANES_PER_ROW;                    // chunks of a row for 
 const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x per lane
 const EVEN = OWN * WG == WIDTH / 4u;            // true if all lanes have equally many
 const SHUFFLED_LANES = min(SUBGROUP, LANES_PER_ROW & (~LANES_PER_ROW + 1u));   // lanes of a row whose sums shuffles add: a power of two
-const SUBGROUPS_PER_ROW = LANES_PER_ROW / SHUFFLED_LANES;              // whose sums meet in workgroup memory
+const SUBGROUPS_PER_ROW = LANES_PER_ROW / SHUFFLED_LANES;              // subgroups of a row, whose sums are added in workgroup memory
 const MEETS_IN_MEMORY = SUBGROUPS_PER_ROW > 1u;
 const IN_LANES = MEETS_IN_MEMORY && BLOCK <= SUBGROUP;      // true if the first lanes store all rows, one each
 
@@ -116,7 +116,7 @@ fn at(n: u32, lane: u32) -> u32 { return select(0u, n * WG + lane, EVEN || n * W
 
 fn own(start: u32, n: u32, lane: u32) -> vec4f { return x4(start, 4u * at(n, lane), WIDTH); }
 
-// The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
+// The first run of a chunk; beyond the end of a row, that of the last chunk, where x is zero.
 fn run_of(matrix: Matrix, row: u32, chunk: u32) -> u32 {
     let known = select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u);
     return chunk_of_row(known, select(min(chunk, CHUNKS - 1u), chunk, CHUNKS == STAGED), CHUNKS) * PARTS;
@@ -139,7 +139,7 @@ fn multiplied(before: Sums, found: Raws, matrix: Matrix, row: u32, chunk: u32) -
     for (var p = 0u; p < PARTS; p++) {
         let part = part_of(chunk, p);
         for (var j = 0u; j < R; j++) {
-            // Where rows are whole superblocks, formats want no more than the place within these.
+            // If rows are whole superblocks, formats need only the place within one.
             let i = select(run_of(matrix, row + j, chunk), chunk * PARTS, (CHUNKS | SEAM) % 16u == 0u) + p;
             sums[j] = product(sums[j], part, raw[j * PARTS + p], i);
         }

@@ -100,7 +100,7 @@ fn find_statistics(lane: u32) {
     for (var i = 0u; i < EACH; i++) {
         found[i] = statistics[min(i * SUBGROUP + own, STATISTICS - 1u)];
     }
-    // Both sums are of what is apart from the first mean, so that they are found at once and nothing is lost.
+    // Both sums are over distances from the first mean, so one pass suffices and no precision is lost.
     let first = subgroupShuffle(found[0].x, 0u);
     var sum = 0.0;
     var squares = 0.0;
@@ -121,11 +121,11 @@ fn count_of(part: u32) -> f32 { return f32(min(max(part * STATISTICS_ROWS, D) - 
 //# merge: The mean of a row of D values, and the inverse of its deviation: by subgroup, then over all.
 // needs sum: group_sum
 const SUBGROUPS = WG / SUBGROUP;
-const MERGING_LANES = min(SUBGROUP, 1u << (32u - countLeadingZeros(SUBGROUPS - 1u)));     // lanes that put together what subgroups have found
+const MERGING_LANES = min(SUBGROUP, 1u << (32u - countLeadingZeros(SUBGROUPS - 1u)));     // lanes that merge the statistics of subgroups
 
 var<workgroup> partial_moments: array<vec2f, SUBGROUPS * TB>;   // by subgroup: the mean of its values, and the sum of squared differences from it
 
-// What subgroups have found of a row of the workgroup.
+// The merged statistics of all subgroups for a row of the workgroup.
 fn merged_statistics(row: u32, lane: u32) -> vec2f {
     var sum = 0.0;
     for (var c = lane % MERGING_LANES; c < SUBGROUPS; c += MERGING_LANES) {

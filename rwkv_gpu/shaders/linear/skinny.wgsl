@@ -150,7 +150,7 @@ fn bytes(at: u32, chunks: u32, p: u32) -> Bytes {
 var<workgroup> staged: array<vec4u, TB * 2u * BYTES * STAGED>;
 var<workgroup> scales: array<f32, TB * (1u + PARTS) * STAGED>;
 
-// Where half h of byte b of a chunk lies, and what is said of it.
+// The place of half h of byte b of a chunk, and that of its scale and sums.
 fn place(t: u32, chunk: u32, b: u32, h: u32) -> u32 { return ((t * BYTES + b) * 2u + h) * STAGED + chunk; }
 fn scale_at(t: u32, chunk: u32, which: u32) -> u32 { return (t * (1u + PARTS) + which) * STAGED + chunk; }
 

@@ -35,7 +35,7 @@ fn run(group: u32, lane: u32) {
     }
     let matrix = matrix_of(block);
     let chunks = matrix.k / 32u;
-    // Blocks far apart, or, where what is written wants neighbours, OWNED side by side.
+    // Blocks are far apart; if the output needs neighbouring rows, OWNED blocks are adjacent.
     let stride = BLOCK * select(matrix.blocks, 1u, OWNED > 0u);
     let start = BLOCK * (block - matrix.block) * max(1u, OWNED);
     let end = select(matrix.rows, min(matrix.rows, start + BLOCK * OWNED), OWNED > 0u);
@@ -103,13 +103,13 @@ fn run(group: u32, lane: u32) {
     quantise_block(matrix, t0, start, lane);
 }
 
-// The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
+// The first run of a chunk; beyond the end of a row, that of the last chunk, where x is zero.
 fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
     let here = select(min(chunk, chunks - 1u), chunk, chunks % (LANES_PER_ROW * PREFETCH) == 0u);
     return (select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u) * chunks + here) * PARTS;
 }
 
-// What a lane multiplies of R rows.
+// The runs of R rows that a lane multiplies.
 fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> Raws {
     var raw: Raws;
     for (var j = 0u; j < R; j++) {

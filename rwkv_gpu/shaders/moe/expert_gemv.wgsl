@@ -1,7 +1,7 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      LANES_PER_ROW lanes for R rows of W_e and a tile of choices n, several such groups in a workgroup
 //
 // A lane takes every LANES_PER_ROW-th run of 16 or 32 columns, and loads the next while it multiplies. x goes through workgroup memory.
-// Sums meet once, at the end: by shuffles over SHUFFLED_LANES lanes, then in workgroup memory.
+// Sums are added once, at the end: by shuffles over SHUFFLED_LANES lanes, then in workgroup memory.
 // needs choices: tile_at; format: floats, fours_of, run_raw, scale_of; lib/sum/across_subgroups: add_partial, sum_of
 // needs lib/sum/squares: add_squares, squares_of; moe/matrices: row_runs; moe/stage: place, stage; moe/tiles: input_of
 // needs moe/write: write; norm: root

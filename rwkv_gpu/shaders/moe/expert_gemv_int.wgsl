@@ -60,12 +60,12 @@ fn run(group: u32, lane: u32) {
 // The first of the rows that a lane has in a block. Rows beyond the last block are loaded, but not used.
 fn first_row(block: u32, lane: u32) -> u32 { return (block * LANES + lane / LANES_PER_ROW) * OUTS; }
 
-// The first run of a chunk of row j from m0 on; beyond the end that of the last, which meets zeros.
+// The first run of a chunk of row j from m0 on; beyond the end, that of the last chunk, where x is zero.
 fn run_of(expert: u32, m0: u32, j: u32, chunk: u32) -> u32 {
     return row_runs(expert, m0, j) + min(chunk, CHUNKS - 1u) * PARTS;
 }
 
-// What a lane multiplies of R rows.
+// The runs of R rows that a lane multiplies.
 fn raws(expert: u32, m0: u32, chunk: u32) -> array<Raw, R * PARTS> {
     var raw: array<Raw, R * PARTS>;
     for (var j = 0u; j < R; j++) {

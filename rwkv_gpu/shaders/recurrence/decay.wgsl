@@ -69,7 +69,7 @@ fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 //# low_rank
 // Each channel of the key has a decay then(W low + bias), for steps with one token per sequence; W [H · N, RANK].
 //
-// Lanes share the channels of the head: each has a part of a row of W, and the parts meet in workgroup memory.
+// Lanes share the channels of the head: each has a part of a row of W, and the parts are added in workgroup memory.
 // needs format: floats; lib/activation: activation; weights: four_of
 @group(0) @binding(2) var<storage, read> low: array<vec4f>;             // [T, RANK / 4]
 @group(0) @binding(8) var<storage, read> w: array<vec4u>;               // rows of PIECES times 16 bytes

@@ -33,7 +33,7 @@ const BY_COUNT = 0u;
 const BY_SHARE = 1u;
 const BY_TOKEN = 2u;            // counts entries of the smallest order, by token
 const TOKENS = 0x7fffffffu;     // greater than any token id
-// Turns of a cut: the whole, near the least order that is kept, exactly there, what is above it, the last of its ties.
+// Turns of a cut: search the whole range, near the smallest kept order, exactly there, above it, then the last of its ties.
 const NEAR = 1u;
 const FIND = NEAR + 3u;
 const ABOVE = FIND + 8u;        // 17^8 > 2^32

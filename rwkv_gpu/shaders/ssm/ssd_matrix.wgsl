@@ -56,7 +56,7 @@ fn run(group: u32, lane: u32) {
         atomicStore(&largest[0], 0u);
         atomicStore(&largest[1], 0u);
     }
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
     let here = workgroupUniformLoad(&extent);
     if here.y == 0u {
         return;
@@ -150,7 +150,7 @@ fn run(group: u32, lane: u32) {
 // The n-th vec4 of a fragment for a lane.
 fn item(n: u32) -> u32 { return n * SUBGROUP + sub_lane; }
 
-// What lies of a fragment by columns: four neighbours of a column.
+// The part of a fragment that a lane has, by columns: four neighbours of a column.
 fn sum_at(n: u32) -> vec4f {
     let at = subgroup * S * S + 4u * item(n);
     return vec4f(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]);
@@ -259,7 +259,7 @@ fn prepare(slot: u32, row: u32, low: u32, high: u32, head: u32, first4: u32, lan
     return exponent;
 }
 
-// The power of two by which a row of C, or of B behind those, was divided.
+// The power of two by which a row of C, or of B after these, was divided.
 fn power_of(slot: u32, t: u32) -> f32 { return floats[slot * FLOATS4 + POWERS4 + t / 4u][t % 4u]; }
 
 fn put(row: u32, at4: u32, head: u32, seen: vec4f) {

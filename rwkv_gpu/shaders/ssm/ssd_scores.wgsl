@@ -25,7 +25,7 @@ fn run(group: u32, lane: u32) {
     if lane == 0u {
         extent = vec4u(extent_of(slot), 0u, 0u);
     }
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
     let here = workgroupUniformLoad(&extent).xy;
     if here.y == 0u {
         return;

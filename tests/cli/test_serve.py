@@ -96,8 +96,8 @@ def test_a_file_has_the_options_under_their_names_and_the_command_line_wins(tmp_
         ("[server]\nport = 1", "server"),
         ("port = ", "TOML"),
         ("port = 'x'", "port"),
-        ("timeout = nan", "no time"),
-        ("keep-alive = inf", "no time"),
+        ("timeout = nan", "not a duration"),
+        ("keep-alive = inf", "not a duration"),
         ("a = " + "[" * 3000 + "]" * 3000, "TOML"),
     ],
 )

@@ -90,7 +90,7 @@ def test_similar_names_are_suggested():
         (ONE.format(bytes=-1), "bytes is -1"),
         (ONE.format(bytes=1) + "colour = 'red'", "unknown key 'colour'"),
         (ONE.format(bytes=1) + "tools = 1", "tools is 1, which is not true or false"),
-        (ONE.format(bytes=1) + "kind = 'sorcery'", "no one of chat, embedding, reranker"),
+        (ONE.format(bytes=1) + "kind = 'sorcery'", "not one of chat, embedding, reranker"),
         (ONE.format(bytes=1).replace("tiny-Q4", "../../tiny-Q4"), "must name a GGUF file"),
         (ONE.format(bytes=1).replace("owner/name", "owner"), "repository OWNER/NAME"),
         (ONE.format(bytes=1) * 2, "the name tiny:1m twice"),

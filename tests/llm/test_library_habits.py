@@ -63,8 +63,8 @@ def test_options_of_llama_cpp_python_are_accepted():
         ({"xyzzy": 5}, "xyzzy is not an option of load; help(rwkv_gpu.load) lists the names"),
         ({"Device": "cpu"}, "Device is not an option of load; did you mean device?"),
         ({"context": 64, "n_ctx": 32}, "context is given twice, also as n_ctx"),
-        ({"seed": 1}, "seed is no option of load; generate and chat take it"),
-        ({"max_new_tokens": 1}, "max_new_tokens is no option of load; generate and chat take it"),
+        ({"seed": 1}, "seed is not an option of load; generate and chat take it"),
+        ({"max_new_tokens": 1}, "max_new_tokens is not an option of load; generate and chat take it"),
         ({"gpu_memory_utilization": 0.9}, 'give gpu_memory, a size such as "8G"'),
     ],
 )

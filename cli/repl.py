@@ -29,7 +29,7 @@ FULL = (
 
 
 def grace(number: int, *, saves: bool) -> float:
-    """Seconds from a signal to the end of the process at the latest."""
+    """Maximum seconds from a signal to the end of the process."""
     seconds = GRACE.get(signal.Signals(number), 5.0)
     return max(seconds, SAVING) if saves else seconds
 

@@ -1,6 +1,6 @@
 """Queries a Vulkan driver for its matrix units through ctypes, as wgpu's C interface does not expose them.
 
-Read-only. The only link to wgpu are the two PCI numbers that identify an adapter in both.
+Read-only. The only link to wgpu is a pair of PCI numbers, which identify an adapter in both.
 """
 
 import ctypes as c

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from ..errors import BadInput
 
-TRIES = 5  # consecutive connections that may bring nothing
+TRIES = 5  # consecutive connections that may fail to deliver data
 PASSING = (408, 429, 500, 502, 503, 504)  # status codes of temporary failures
 CHUNK = 1 << 20
 PIECE = 32 << 20  # bytes that one of several connections fetches at a time

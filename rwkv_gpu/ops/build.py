@@ -85,7 +85,7 @@ def _placed(device: Device, one: UnplacedDispatch, places: Mapping[Unplaced, Sli
     bound = {0: uniform}
     for number, operand in one.operands.items():
         if isinstance(operand, Value):
-            assert operand.root in places, f"{one.name} reads what nothing writes"
+            assert operand.root in places, f"{one.name} reads a value that no dispatch writes"
             bound[number] = place(operand, places)
         else:
             bound[number] = operand if isinstance(operand, Slice) else places[operand]

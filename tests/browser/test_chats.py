@@ -166,7 +166,7 @@ def test_a_failed_import_is_reported_in_one_sentence_and_stores_nothing(page):
     expect(page.locator("#list .entry")).to_have_count(0)
 
 
-def test_a_conversation_file_brings_its_branches_and_its_state(page, server, tmp_path):
+def test_a_conversation_file_is_imported_with_its_branches_and_its_state(page, server, tmp_path):
     chat = server.llm.chat("Be brief.", temperature=0, max_tokens=6)
     chat.send("What is the sea?")
     chat.send("And a fox?")

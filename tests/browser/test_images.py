@@ -152,7 +152,7 @@ def test_damaged_and_unseen_images_are_refused_by_name(page):
     expect(page.locator(".chip")).to_have_count(0)
 
 
-def test_images_of_exports_come_back_and_other_urls_do_not(seeing):
+def test_images_of_exports_are_restored_and_other_urls_are_not(seeing):
     page, bodies = seeing, answers(seeing, "fine")
     good = "data:image/png;base64," + base64.b64encode(png(4, 4)).decode()
     images = [{"name": "a", "image": url} for url in (good, "https://example.org/a.png", "javascript:1", 5)]

@@ -237,7 +237,7 @@ def test_where_texts_are_too_short_to_measure_steps_without_drafts_useless_draft
     assert on < 20
 
 
-def test_drafts_come_back_where_they_gain_again():
+def test_drafts_restart_where_they_gain_again():
     gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
     assert run("quick to answer", 0.0, 3000, gate, costs, known)[1] > 0.9
     without = run("quick to answer", 1.0, 6000, gate, costs, known)[1]

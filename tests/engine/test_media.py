@@ -106,7 +106,7 @@ def test_positions_of_any_range_equal_those_of_a_walk_through_all_tokens():
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_a_step_brings_the_rows_of_its_images(before):
+def test_a_step_has_the_rows_of_its_images_as_inputs(before):
     for start, end in RANGES:
         batch = SimpleNamespace(rows=before + end - start)
         given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)

@@ -2,8 +2,8 @@
 
     pip install '.[peer]' && python -m tests.golden.record_tokens
 
-The vocabularies are those of tests/text/vocabularies.py. In the byte-level one any two of the bytes that stand in the
-texts merge, so that the ids show where a text was cut.
+The vocabularies are those of tests/text/vocabularies.py. In the byte-level one, any two bytes of the texts
+merge, so that the ids show where a text was cut.
 """
 
 import ctypes

@@ -26,7 +26,7 @@ def llm():
         yield llm
 
 
-def test_all_branches_and_the_current_one_come_back(llm, tmp_path):
+def test_all_branches_and_the_current_one_are_restored(llm, tmp_path):
     first = llm.chat("Be brief.", **GREEDY)
     first.send("Hi")
     second = first.fork()

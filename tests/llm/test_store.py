@@ -240,7 +240,7 @@ def test_removing_deletes_all_parts_and_empty_folders_and_no_more(store, server)
     assert list(store.folder.iterdir()) == []
 
 
-def test_a_poor_connection_brings_the_file_piece_by_piece(store, server, monkeypatch):
+def test_a_file_is_completed_piece_by_piece_over_a_poor_connection(store, server, monkeypatch):
     """Each connection is reset in the middle of a block. Bytes that arrived are not requested again."""
     monkeypatch.setattr(repository.time, "sleep", lambda _: None)
     server.cut_after, server.cuts, server.resets = 600_000, len(WHOLE) // 600_000, True

@@ -56,7 +56,7 @@ def test_rewritten_history_is_reused_as_far_as_it_agrees(answers, other):
 
 
 @given(st.binary(max_size=20))
-def test_any_bytes_come_back(said):
+def test_any_bytes_are_restored(said):
     assert as_bytes(as_text(said)) == said
 
 

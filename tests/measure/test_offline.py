@@ -180,7 +180,7 @@ def test_mesas_output_for_a_shader_is_stored_and_a_process_that_ends_is_a_refusa
     assert runs.read_text().count("run") == 2
 
 
-def test_the_stand_in_for_strix_halo_differs_from_that_of_strix_point_in_its_device_alone(tmp_path):
+def test_the_stand_in_for_strix_halo_differs_from_that_of_strix_point_only_in_its_device(tmp_path):
     (tmp_path / "libamdgpu_noop_drm_shim.so").write_bytes(b"before" + strix_halo.STRIX1 + b"after")
     strix_halo.main(tmp_path)
     made = (tmp_path / "libgfx1151_noop_drm_shim.so").read_bytes()

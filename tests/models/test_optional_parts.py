@@ -286,7 +286,7 @@ def test_there_are_no_shared_experts_where_the_file_counts_none(tmp_path):
 
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
-def test_experts_may_stand_behind_a_latent(tmp_path, opening, rounding):
+def test_experts_may_read_a_latent(tmp_path, opening, rounding):
     """Larger Nemotron 3 models have such files. An identity gives the same answers, and another matrix does not."""
     whole = parts("nemotron_h_moe")
     wanted = logits(tmp_path, whole)

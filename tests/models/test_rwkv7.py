@@ -341,7 +341,7 @@ def logits_of(path: Path) -> np.ndarray:
     return feed(OnCpu(model, weights), tokens(6), [6])
 
 
-def test_lerps_may_stand_in_six_tensors(tmp_path):
+def test_lerps_may_be_six_tensors(tmp_path):
     tensors = tiny_tensors()
     expected = logits_of(write(tmp_path, tensors))
     for i in range(LAYERS):

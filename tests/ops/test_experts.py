@@ -374,7 +374,7 @@ def test_tiles_stay_within_bounds(device):
     bench.check(products(*halves(bench, 8)), **given(17, 8, 2))
 
 
-@pytest.mark.parametrize(  # F16 has all counts of rows
+@pytest.mark.parametrize(  # another test runs F16 with all numbers of rows
     ("tuning", "name"), by_kind(["Q4_K", "Q6_K", "MXFP4"], ["Q6_K"]), indirect=["tuning"]
 )
 def test_formats_with_runs_of_16_and_32_work_in_every_kernel(device, tuning, name):

@@ -135,7 +135,7 @@ def test_a_model_in_use_is_not_unloaded(monkeypatch):
         assert states(server) == {"a": "unloaded", "b": "ready", "c": "unloaded"}
 
 
-def test_an_idle_model_is_unloaded_after_a_while_and_comes_back():
+def test_an_idle_model_is_unloaded_after_a_while_and_reloaded():
     with serving(*three(), catalogue={"keep_alive": 0.1}) as server:
         until(lambda: states(server)["a"] == "unloaded")  # also before its first request
         assert asked(server, "a")[0] == 200

@@ -134,7 +134,7 @@ def test_requests_at_a_time_are_spread(server):
     assert set(used) == {0, 1}
 
 
-def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
+def test_a_killed_replica_loses_only_its_running_answers_and_is_restarted(server):
     server.wait_ready()
     streams = []
     for n in range(4):

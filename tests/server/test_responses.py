@@ -102,7 +102,7 @@ def test_several_calls_are_an_item_each(server):
     assert len({one["item"]["id"] for one in done}) == len({one["item"]["call_id"] for one in done}) == len(done)
 
 
-def test_calls_and_their_outputs_come_back_as_input(server):
+def test_calls_and_their_outputs_are_accepted_as_input(server):
     question = {"role": "user", "content": "Hi"}
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": "{}"}
     parts = [{"type": "input_text", "text": "rain"}]

@@ -29,7 +29,7 @@ def longest_matches(text: bytes, tokenizer: RwkvTokenizer = TOKENIZER) -> list[b
 
 
 @given(TEXTS)
-def test_any_bytes_come_back(text):
+def test_any_bytes_are_restored(text):
     assert TOKENIZER.decode_bytes(TOKENIZER.encode(text), special=True) == text
 
 

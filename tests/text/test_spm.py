@@ -43,7 +43,7 @@ def test_words_one_by_one_have_the_ids_of_the_whole_text(text):
 
 
 @given(TEXTS)
-def test_any_text_comes_back(text):
+def test_any_text_is_restored(text):
     for tokenizer in (TOKENIZER, BARE):
         assert tokenizer.decode(tokenizer.encode(text)) == text.replace("▁", " ")
 

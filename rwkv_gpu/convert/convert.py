@@ -4,6 +4,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,17 +130,21 @@ def _check(header: bytes, tensors: Sequence[Described], planned: Sequence[Planne
 
     The trial file contains computed tensors only; all other weights are zero.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Path(folder) / "trial.gguf"
-        with open(trial, "wb") as out:
-            out.write(header)
-            place = len(header)
-            for one, new in zip(planned, tensors, strict=True):
-                if one.constant is not None:
-                    out.seek(place)
-                    out.writelines(_written(one, new.format))
-                place += aligned(new.nbytes)
-            out.truncate(place)
+    with ExitStack() as opened:
+        try:
+            trial = Path(opened.enter_context(tempfile.TemporaryDirectory())) / "trial.gguf"
+            with open(trial, "wb") as out:
+                out.write(header)
+                place = len(header)
+                for one, new in zip(planned, tensors, strict=True):
+                    if one.constant is not None:
+                        out.seek(place)
+                        out.writelines(_written(one, new.format))
+                    place += aligned(new.nbytes)
+                out.truncate(place)
+        except OSError as error:
+            where = f"the folder of temporary files, where {printable(str(source))} is checked"
+            raise BadInput(f"{where}, cannot be written: {error.strerror}; set TMPDIR to one with room") from None
         try:
             with GGUFFile.open(trial) as file:
                 load_model(file)

@@ -1,14 +1,20 @@
 """Runs half a minute of fuzzing with the same inputs each time; `make fuzz` takes ten minutes and another seed."""
 
+import json
+import os
+import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.fuzzing import fuzz
+from tests.fuzz.hubs import breaking
 from tests.fuzz.run_mutants import run_here
 from tests.fuzz.targets import TARGETS
-from tests.fuzz.writers import check_writers
+from tests.fuzz.writers import COMMANDS, check_writers, inputs, tree
 from tests.process import posix
 
 QUICK = [name for name, target in TARGETS.items() if target.is_quick]
@@ -28,6 +34,39 @@ def test_fuzzed_input_is_refused_in_one_line_or_handled_correctly(name: str) -> 
 def test_of_two_processes_that_write_one_file_none_spoils_it(name: str) -> None:
     """The first is halted early and dies while the second is halted; `make fuzz` tries any two moments."""
     check_writers((name, 3, 2, "first"))
+
+
+FULL = """
+import json, resource, sys
+from click.testing import CliRunner
+from rwkv_gpu.cli.commands import cli
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+for arguments in json.load(sys.stdin):
+    done = CliRunner().invoke(cli, arguments)
+    print(json.dumps([done.exit_code, done.output.splitlines()[-1]]))
+"""
+UNLIMITED = "store", "rm", "pull and rm"  # write no file, or are no command
+
+
+@posix
+def test_each_writing_command_says_in_one_line_that_a_disk_is_full(tmp_path: Path) -> None:
+    """The limit of a file's size stands for the disk."""
+    named = {name: command.first for name, command in COMMANDS.items() if name not in UNLIMITED}
+    with breaking([], has_sum=True) as server:
+        commands = [
+            [one.format(**{"out": tmp_path / name.replace(" ", "-"), "in": inputs().name}) for one in arguments]
+            for name, arguments in named.items()
+        ]
+        hub = f"http://127.0.0.1:{server.server_port}"
+        run = subprocess.run(
+            [sys.executable, "-c", FULL], input=json.dumps(commands), capture_output=True, text=True, check=True,
+            env={**os.environ, "RWKV_GPU_CACHE": str(tmp_path / "cache"), "HF_ENDPOINT": hub},
+        )  # fmt: skip
+    for name, line in zip(named, run.stdout.splitlines(), strict=True):
+        code, last = json.loads(line)
+        assert code == 2, (name, last)
+        assert re.search("cannot be written: File too large|what has arrived is kept", last), (name, last)
+    assert not [path for path in tree(tmp_path) if ".saving-" in path or path.endswith(".lock")]
 
 
 def test_a_model_file_that_is_almost_sound_is_refused_in_one_line_or_answers() -> None:

@@ -2,6 +2,7 @@
 
 import struct
 
+import gguf
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -129,6 +130,12 @@ def test_every_format_of_a_mix_can_be_written():
     every |= {name for parts in tables for part in parts for name in part.values()}
     every |= {name for mix in MIXES.values() for name in (mix.head, mix.table, mix.experts) if name}
     assert every <= {*PLAIN, *WRITERS}
+
+
+def test_a_file_of_a_mix_has_the_type_that_ggml_numbers():
+    types = {kind.name.partition("_")[2]: kind.value for kind in gguf.LlamaFileType}
+    types |= {"F32": 0, "MXFP4": types["MXFP4_MOE"], "Q2_0": 41}
+    assert {name: mix.file_type for name, mix in MIXES.items()} == {name: types[name] for name in MIXES}
 
 
 def layers(count: int) -> list[TensorInfo]:

@@ -17,6 +17,8 @@ llm = rwkv_gpu.load(sys.argv[1], device=sys.argv[2])
 llm.generate("hello", max_tokens=2, regex="a+")  # starts a helper process, too
 begun = llm.stream("hello", max_tokens=3)
 next(begun)
+chat, HI = llm.chat(), [{"role": "user", "content": "hello"}]
+turn = chat.stream("hello", max_tokens=3)
 
 async def read():
     return await llm.agenerate("hello")
@@ -25,7 +27,15 @@ calls = {
     "generate": lambda: llm.generate("hello"),
     "batch": lambda: llm.generate(["hello", "you"]),
     "regex": lambda: llm.generate("hello", regex="a+"),
+    "stream": lambda: [*llm.stream("hello")],
     "chat": lambda: llm.chat().send("hello"),
+    "turn": lambda: turn.wait(),
+    "chats": lambda: llm.chat_batch([HI]),
+    "openai": lambda: llm.create_chat_completion(HI),
+    "completion": lambda: llm.create_completion("hello"),
+    "embedding": lambda: llm.create_embedding("hello"),
+    "logprobs": lambda: llm.logprobs([1, 2]),
+    "perplexity": lambda: llm.perplexity([1, 2]),
     "logits": lambda: llm.logits([1, 2]),
     "embed": lambda: llm.embed("hello"),
     "asyncio": lambda: asyncio.run(read()),

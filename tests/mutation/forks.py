@@ -274,7 +274,14 @@ def code_of(change: Change, file: Path) -> CodeType | None:
     return code if change.scope else None
 
 
-ARGUMENTS = ["-p", "no:cacheprovider", "-m", "quick", "--timeout=0", "--hypothesis-profile=mutation"]
+ARGUMENTS = [
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "quick or (long and not gpu)",
+    "--timeout=0",
+    "--hypothesis-profile=mutation",
+]
 
 
 def main() -> None:

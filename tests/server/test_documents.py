@@ -1,6 +1,8 @@
 """The text of PDF files over HTTP: page by page, within limits, and without harm to other requests."""
 
 import base64
+import json
+import subprocess
 import sys
 
 import pytest
@@ -153,6 +155,17 @@ def test_other_requests_continue_and_a_disconnected_client_ends_its_process(serv
     for client in clients:
         client.close()
     until(lambda: server.service.unfinished == 0 and all(process.poll() is not None for process in started))
+
+
+def test_a_warning_on_standard_output_is_no_part_of_the_document():
+    program = """
+import os
+from rwkv_gpu.text import pdf
+pdf.pages_of = lambda *_: os.write(1, b"a warning") and pdf.Document(["a page"], 1)
+pdf.main("a", 1 << 30, 1, 100)
+"""
+    run = subprocess.run([sys.executable, "-c", program], input=b"", capture_output=True, check=True)
+    assert json.loads(run.stdout) == {"pages": ["a page"], "total": 1}
 
 
 def test_without_pypdf_the_remedy_is_named(server, monkeypatch):

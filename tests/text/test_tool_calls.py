@@ -131,6 +131,13 @@ def test_a_call_that_is_cut_off_is_no_text(name):
         assert [call.name for call in calls] == ["weather", "now"][: len(calls)], (end, calls)
 
 
+def test_json_after_the_beginning_of_an_answer_is_no_call_without_marks():
+    call = '{"name": "now", "arguments": {}}'
+    for before in ("", "Look: "):
+        text, calls = read(BY_NAME["llama3"], [before, call] if before else [call])
+        assert (text, [one.name for one in calls]) == ((before + call, []) if before else ("", ["now"]))
+
+
 def test_a_truncated_call_has_its_name_and_the_arguments_so_far():
     parser = ToolParser(BY_NAME["hermes"], SCHEMAS)
     found = parser.feed('<tool_call>\n{"name": "weather", "arguments": {"city": "Ro') + parser.flush(cut=True)

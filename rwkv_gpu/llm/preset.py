@@ -5,6 +5,7 @@ A preset is a small file in the folder of models, which stands for its model whe
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from .modelfile import OPTIONS, SWITCH, Modelfile
 from .thoughts import Thoughts
 
 MOST_BYTES = 8 << 20
+CLOSING, APOSTROPHE = re.compile(r'"(?="")|"\Z'), "'"  # quotes that end a text in triple quotes
 KINDS: dict[str, tuple[type, ...]] = {
     "base": (str,), "system": (str, type(None)), "template": (str, type(None)), "settings": (dict,),
     "context": (int, type(None)), "adapters": (list,), "messages": (list,), "license": (str,),
@@ -82,10 +84,10 @@ class Preset:
     def as_modelfile(self) -> str:
         """Returns the preset as the text of a Modelfile."""
         lines = [f"FROM {self.base}"]
-        lines += [f'SYSTEM """{self.system}"""'] if self.system is not None else []
-        lines += [f'TEMPLATE """{self.template}"""'] if self.template is not None else []
+        lines += [f"SYSTEM {_quoted(self.system)}"] if self.system is not None else []
+        lines += [f"TEMPLATE {_quoted(self.template)}"] if self.template is not None else []
         lines += [f"ADAPTER {path}" if scale == 1 else f"ADAPTER {path}:{scale}" for path, scale in self.adapters]
-        lines += [f'MESSAGE {role} """{content}"""' for role, content in self.messages]
+        lines += [f"MESSAGE {role} {_quoted(content)}" for role, content in self.messages]
         return "\n".join((*lines, *(f"PARAMETER {line}" for line in self.parameter_lines()), ""))
 
     def parameter_lines(self) -> list[str]:
@@ -93,13 +95,17 @@ class Preset:
         names = {ours: name for name, ours in OPTIONS.items()}
         lines = [f"{SWITCH} 2"] if "mirostat_tau" in self.settings else []
         for name, value in self.settings.items():
-            texts = [_quoted(one) for one in value] if name == "stop" else [str(value)]
+            texts = [_quoted(one) if isinstance(one, str) else one for one in (value if name == "stop" else [value])]
             lines += [f"{names.get(name, name)} {text}" for text in texts]
         return lines + ([] if self.context is None else [f"num_ctx {self.context}"])
 
 
 def _quoted(text: str) -> str:
-    return f'"""{text}"""' if "\n" in text else f'"{text}"'
+    """A text in quotes. Those of its quotes that would end it become apostrophes: a Modelfile cannot escape them."""
+    line = f'"{text}"'
+    if "\n" not in text and '"""' not in line:
+        return line
+    return f'"""{CLOSING.sub(APOSTROPHE, text)}"""'
 
 
 def template_source(text: str) -> str:
@@ -110,7 +116,7 @@ def template_source(text: str) -> str:
 def write_preset(path: Path, preset: Preset) -> None:
     """Writes a preset's file."""
     fields = {name: getattr(preset, name) for name in KINDS}
-    replace_bytes(path, json.dumps(fields, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape"))
+    replace_bytes(path, json.dumps(fields, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass"))
 
 
 def read_preset(path: str | os.PathLike[str]) -> Preset:
@@ -123,7 +129,7 @@ def read_preset(path: str | os.PathLike[str]) -> Preset:
         return _checked(found)
     except OSError as error:
         raise BadFile(f"{name}: cannot be read: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError, RecursionError, BadInput, BadTemplate) as error:
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, BadInput, BadTemplate) as error:
         why = str(error) if isinstance(error, BadInput) else "it is damaged"
         raise BadFile(f"{name}: is not a preset that can be used: {why}; create it again") from None
 

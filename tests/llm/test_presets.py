@@ -1,6 +1,8 @@
 """Presets: a Modelfile's settings apply wherever the model is used under that name."""
 
 import json
+import os
+from dataclasses import replace
 
 import pytest
 
@@ -179,6 +181,7 @@ def test_damaged_files_are_refused_in_one_line(tmp_path):
         good | {"adapters": [1]},
         good | {"adapters": [[1, 1]]},
         good | {"adapters": [["a", "b"]]},
+        good | {"adapters": [["a", 10**400]]},
         good | {"context": -1},
         [],
         {},
@@ -194,6 +197,23 @@ def test_damaged_files_are_refused_in_one_line(tmp_path):
     write_preset(path, Preset(str(path)))
     with pytest.raises(BadFile, match="is a preset"):
         rwkv_gpu.load(path, device="cpu")
+
+
+@pytest.mark.parametrize("text", ['a "b"', "a\n b", "\ud800", os.fsdecode(b"\xff"), '"a\nb', "#", "é"])
+def test_any_text_is_written_as_a_preset_and_as_a_modelfile(tmp_path, text):
+    preset = Preset(text, text, messages=[("user", text)], settings={"stop": (text,)})
+    write_preset(tmp_path / "a", preset)
+    assert read_preset(tmp_path / "a") == preset
+    again = Preset.of(parse(replace(preset, base="b").as_modelfile()), Preset(""))
+    assert (again.system, [*again.messages], again.settings) == (preset.system, preset.messages, preset.settings)
+
+
+def test_quotes_in_a_text_add_no_instruction_to_a_modelfile():
+    text = 'a"""\nPARAMETER temperature 2\nSYSTEM """"'
+    preset = Preset("b", text, messages=[("user", text)], settings={"stop": (text,)})
+    again = Preset.of(parse(preset.as_modelfile()), Preset(""))
+    assert again.settings.keys() == {"stop"}
+    assert all(one.replace("'", '"') == text for one in (again.system, again.messages[0][1], *again.settings["stop"]))
 
 
 def test_a_preset_written_as_a_modelfile_is_the_same_again(hub):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
+from ..gguf.sample import check_sample
 from ..gpu.device import Device
 from ..ops.vocabulary import Whole
 from .encoder import Encoder, TowerEncoder, tower_bytes
@@ -66,7 +67,9 @@ class Senses:
 def read_senses(path: Path) -> Senses:
     """Reads a projector file. Raises BadFile or UnsupportedModel."""
     with GGUFFile.open(path) as file:
-        return senses_of(file)
+        senses = senses_of(file)
+        check_sample(file)
+        return senses
 
 
 def senses_of(file: GGUFFile) -> Senses:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadFile, BadInput, UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
@@ -194,3 +195,16 @@ def test_a_class_embedding_of_another_width_is_refused(tmp_path):
     write(tmp_path / "a.gguf", "clip", keys, tensors | {"v.class_embd": tensors["v.class_embd"][:16]})
     with pytest.raises(BadFile, match="v.class_embd"):
         read_senses(tmp_path / "a.gguf")
+
+
+def test_a_projector_with_nan_is_refused_by_the_name_of_its_tensor(tmp_path):
+    path = tmp_path / "mmproj.gguf"
+    for name, type in (("qwen2vl", "<f2"), ("gemma3", "<f4")):
+        data = bytearray((OWN / "vision" / f"{name}.gguf").read_bytes())
+        with GGUFFile.open(OWN / "vision" / f"{name}.gguf") as file:
+            tensor = next(one for one in file.tensors.values() if one.format.name == {"<f2": "F16", "<f4": "F32"}[type])
+        nan = np.array(np.nan, type).tobytes()
+        data[tensor.offset : tensor.offset + len(nan)] = nan
+        path.write_bytes(data)
+        with pytest.raises(BadFile, match=f"'{tensor.name}' has numbers that are NaN"):
+            read_senses(path)

@@ -9,6 +9,7 @@ from rwkv_gpu.engine.fit import fit
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.runner import Runner, fitted, prefill
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
@@ -103,6 +104,16 @@ def test_a_state_that_was_saved_with_all_positions_continues_with_a_window_and_t
         assert rms(prefill(target, rest, slot=1, start=LENGTH)[-1], expected) < SAME
     shorter = {name: array[:-1] for name, array in windowed.read_state(0).items()}
     assert windowed.fitted(LENGTH, shorter) is None
+
+
+def test_a_context_has_a_token_and_no_more_than_the_model_was_trained_on(path):
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+    for context in (1, model.context):
+        assert CacheConfig.of(model, context=context).context == context
+    for context in (0, model.context + 1):
+        with pytest.raises(BadInput, match=f"context is {context:,}"):
+            CacheConfig.of(model, context=context)
 
 
 def test_states_of_another_model_do_not_fit():

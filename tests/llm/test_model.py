@@ -250,3 +250,11 @@ def test_tokens_that_a_file_suppresses_are_never_written(tmp_path):
         answers.append(llm.chat(template="chatml").send("hello", **asked).tokens)
         assert all(answer and said.isdisjoint(answer) for answer in answers)
         assert llm.generate("hello", max_tokens=1, temperature=0, logprobs=1).tokens == answers[0][:1]
+
+
+def test_the_progress_of_loading_ends_with_the_size_of_the_weights():
+    steps = []
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", progress=lambda *step: steps.append(step)) as llm:
+        assert llm.generate("a", max_tokens=1).tokens
+    done, total = steps[-1]
+    assert done == total > 100_000

@@ -85,7 +85,7 @@ def test_every_text_begins_with_the_initial_state(adapter, where):
     runner.close()
 
 
-def test_the_library_reads_the_file(tmp_path):
+def test_load_reads_the_file_of_an_initial_state(tmp_path):
     path = write(tmp_path / "state.gguf", tuned())
     with rwkv_gpu.load(golden(NAME), device="cpu", initial_state=path, kv="f32") as llm:
         found = llm.generate(ids_of(2, 3), max_tokens=6)

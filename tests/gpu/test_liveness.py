@@ -34,7 +34,7 @@ def test_every_slot_holds_its_largest_value_exactly(values):
 
 
 @given(lives)
-def test_never_more_memory_than_without_sharing(values):
+def test_sharing_never_takes_more_memory(values):
     assert assign(values).nbytes <= sum(value.nbytes for value in values)
 
 

@@ -135,7 +135,7 @@ def test_the_table_continues_without_a_peer_that_fails(tmp_path, monkeypatch, ma
         assert line[5].strip() == "–"
 
 
-def test_with_and_without_matrix_units_are_two_sides_of_one_table(tmp_path, monkeypatch):
+def test_one_table_compares_a_model_with_and_without_matrix_units(tmp_path, monkeypatch):
     script = tmp_path / "peer.py"
     script.write_text(PEER)
     monkeypatch.setattr(sides, "SCRIPT", script)

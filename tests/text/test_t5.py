@@ -125,7 +125,7 @@ def test_the_map_replaces_the_longest_sequence(replaced, text):
 
 
 @pytest.mark.parametrize("sequence", [text for text in REPLACED if len(text) == 1])
-def test_the_map_of_these_tests_is_one_that_tokenizers_reads(sequence):
+def test_the_package_tokenizers_accepts_the_map_of_these_tests(sequence):
     assert normalizers.Precompiled(FIELDS[CHARSMAP].tobytes()).normalize_str(sequence) == REPLACED[sequence]
 
 

@@ -99,7 +99,7 @@ fn run(group: u32, lane: u32) {
     var q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
     #for i in 1..18: var q{i} = Left();
     #for i in 1..18: if WIDTH_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S / 4u], STRIDE); }
-    // Sums of the first query tile by columns 0 to 3; then of the second, or of the first by columns 4 to 7.
+    // First the sums of query tile 0 with columns 0 to 3; then those of tile 1, or of tile 0 with columns 4 to 7.
     #for i in 0..8: var y{i} = Sums();
     var softmax = nothing_seen();
     var base = here.x;

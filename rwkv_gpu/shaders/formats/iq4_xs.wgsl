@@ -5,7 +5,7 @@ const RUN = 32u;
 
 struct Raw {
     x: vec4u,
-    y: vec4u,       // two superblocks: half of it is of this one
+    y: vec4u,       // the words of two superblocks, of which this one needs half
 }
 
 fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], w[plane.y + i / 16u]); }

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from .values import Quantised, Value
-from .vocabulary import Cache, State, Weight
+from .vocabulary import Cache, State
 
 Resource = Value | State | Cache
 
@@ -25,6 +25,9 @@ class Op:
     makes: ClassVar[tuple[str, ...]] = ("y", "ys")  # names of the fields that hold results
     # Fields that passes fill in, with a display name for each. `quantises`: y as integers or float16, for its reader.
     fuses: ClassVar[Mapping[str, str]] = {"quantises": "quantise"}
+    recalls: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it reads
+    replaces: ClassVar[tuple[str, ...]] = ()  # and of those that it replaces
+    named_by: ClassVar[str] = "weight"  # name of the field that `label` shows: a weight, several, an op, or a text
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -41,18 +44,17 @@ class Op:
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
         """The states and caches that it reads."""
-        return ()
+        return tuple(getattr(self, name) for name in self.recalls)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
         """The states and caches that it replaces."""
-        return ()
+        return tuple(getattr(self, name) for name in self.replaces)
 
     @property
     def label(self) -> str:
         """Names of its parameters, for display."""
-        weight: Weight | None = getattr(self, "weight", None)
-        return weight.name if weight else ""
+        return " ".join(_names(getattr(self, self.named_by, None)))
 
     @property
     def fused(self) -> tuple[str, ...]:
@@ -71,18 +73,22 @@ def values_in(found: Iterable[Any]) -> tuple[Value, ...]:
     return tuple(one for one in every if isinstance(one, Value))
 
 
+def _names(named: Any) -> Iterator[str]:
+    """The names of what labels an op."""
+    if isinstance(named, tuple):
+        for one in named:
+            yield from _names(one)
+    elif isinstance(named, str):
+        yield named
+    elif named is not None:
+        yield named.label if isinstance(named, Op) else named.name
+
+
 class ReplacesState(Op):
     """Base of ops that read their `state` and replace it."""
 
     state: State
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
+    recalls = replaces = ("state",)
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ first. A step that verifies drafts then attends as in decode, row by row.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from ..attention_partition import (
 from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend, WriteKeys
+from ..nodes.stage import Links
 from ..paged import FAR, factors_of, largest_power, relative_biases, rope_table
 from ..run_shares import RunShares
 from ..values import CachedTensor, JoinedVectors, Operand, Value
@@ -44,35 +45,8 @@ LOG2E = math.log2(math.e)
 BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that locate the queries of a workgroup in a prompt
 
 
-@dataclass(frozen=True)
-class Extra:
-    """The parts, constants and operands that an option of attention adds to a kernel."""
-
-    parts: tuple[str, ...] = ()
-    constants: Mapping[str, Constant] = field(default_factory=dict)
-    operands: Mapping[str, Operand] = field(default_factory=dict)
-
-
-NO_SINK = Extra(("attention/sink/none",))
-PLAIN_ANSWER = Extra((*NO_SINK.parts, "attention/gate/none", "attention/answer/floats"))
-
-
-@dataclass(frozen=True)
-class AttentionKernel:
-    """An attention kernel: its parts, constants and operands."""
-
-    kernel: str
-    parts: tuple[str, ...]
-    constants: Mapping[str, Constant]
-    operands: Mapping[str, Operand]
-
-    def extended(
-        self, parts: tuple[str, ...], constants: Mapping[str, Constant], operands: Mapping[str, Operand]
-    ) -> "AttentionKernel":
-        """The same kernel with further parts, constants and operands."""
-        return AttentionKernel(
-            self.kernel, (*self.parts, *parts), {**self.constants, **constants}, {**self.operands, **operands}
-        )
+NO_SINK = ("attention/sink/none",)
+PLAIN_ANSWER = (*NO_SINK, "attention/gate/none", "attention/answer/floats")
 
 
 def attend(to: Lowering, node: Node, op: Attend) -> None:
@@ -82,52 +56,36 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         biases = op.how.biases if op.how.causal else None
         op = replace(op, how=replace(op.how, causal=True, bounds="", biases=biases), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
-    pages: dict[str, Operand] = {"keys": keys, "values": values}
-    fmt = to.memory.caches.format_of(op.cache)
-    rotated, constants, parts = _rotated(to, op)
-    max_pages = to.memory.caches.max_pages
+    pages = Links(operands={"keys": keys, "values": values})
+    fmt, max_pages = to.memory.caches.format_of(op.cache), to.memory.caches.max_pages
     if to.shape.decode:
         units = _decode_units(to, node, op)
         if units is not None:
             kernel = _on_units(to, units, _write_keys(to, node, op, units.partition), to.places(op.cache))
-            _attend(to, node, replace(op, cached=True), units.partition, kernel.extended((), {}, pages), LOG2E)
+            _attend(to, node, replace(op, cached=True), units.partition, kernel + pages, LOG2E)
             return
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
         if to.shape.shared_pages and not op.cached:
             _write_keys(to, node, op, partition)
             op = replace(op, cached=True)
-            rotated, constants, parts = _rotated(to, op)
         own = _own_keys(to, partition, fmt, "attention/queries/rotate_here", "attention/block")
         kernel = _shared_keys(to, partition, fmt) if partition.lanes_per_key else own
-        _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
+        _attend(to, node, op, partition, kernel + _rotated(to, op) + pages)
         return
     partition = prompt_partition(op.cache, op.how, node.rows, max_pages, to.tuning)
-    q = _write_keys(to, node, op, partition)
+    pages.operands["q"] = _write_keys(to, node, op, partition)
     if partition.runs == 1 and _on_matrix_units(to, op):
-        _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
+        _attend_on_matrix_units(to, node, op, partition, pages)
         return
     kernel = _own_keys(to, partition, fmt, "attention/queries/rotated", *BLOCKS)
-    more: dict[str, Operand] = {"q": q, "segments": to.segments}
-    _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+    _attend(to, node, op, partition, kernel + Links(["attention/eight"], {}, {"segments": to.segments}) + pages)
 
 
 def write_keys(to: Lowering, node: Node, op: WriteKeys) -> None:
     """The write of `attend` with no query heads."""
     y = Value((node.rows, 4))  # nothing is written to it
-    only = Attend(op.kv, op.cache, replace(op.how, heads=0), y)
-    keys, values = to.memory.caches.places[op.cache.name]
-    operands, constants, parts = _rotated(to, only)
-    constants |= {"H": 0, "KV": op.cache.heads, "N": op.cache.size, "PAGE": PAGE, "WG": to.tuning.lanes.map_lanes}
-    to.emit(
-        node,
-        op.cache.name,
-        ("attention/kv_write", *parts, "lib/lanes/plain"),
-        constants,
-        {**operands, "keys": keys, "values": values, "q": y},
-        groups=-(-node.rows * op.cache.heads * op.cache.size // 8 // to.tuning.lanes.map_lanes),
-        fixed_bytes=0,
-        row_bytes=_position_bytes(to, only),
-    )
+    sizes: dict[str, Constant] = {"H": 0, "KV": op.cache.heads, "N": op.cache.size, "PAGE": PAGE}
+    _emit_write(to, node, Attend(op.kv, op.cache, replace(op.how, heads=0), y), sizes, y)
 
 
 def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition | None:
@@ -137,35 +95,38 @@ def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition
     return matrix_decode_partition(op.cache, op.how, node.rows, to.memory.caches.max_pages, to.tuning, to.can)
 
 
-def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Operand) -> AttentionKernel:
+def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Operand) -> Links:
     """The decode kernel on matrix units: heads that share keys are rows of a fragment."""
     constants: dict[str, Constant] = {
         "SHARED": units.partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles,
         "WG": units.partition.lanes, **matrix_units(to.can.fragment, to.can.subgroup_size),
     }  # fmt: skip
-    parts = "attention/softmax", units.partition.shares.finding
-    return AttentionKernel("attention/attention_decode_matrix", parts, constants, {"q": q, "places": places})
+    parts = ["attention/attention_decode_matrix", "attention/softmax", units.partition.shares.finding]
+    return Links(parts, constants, {"q": q, "places": places})
 
 
 def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
     """Emits the write of keys and values to their pages. Returns the rotated queries. [T, H N]"""
-    keys, values = to.memory.caches.places[op.cache.name]
-    rotated, constants, parts = _rotated(to, op)
-    lanes = to.tuning.lanes.map_lanes
     q = Value((node.rows, op.how.heads * op.cache.size))
+    _emit_write(to, node, op, partition.sizes, q)
+    return q
+
+
+def _emit_write(to: Lowering, node: Node, op: Attend, sizes: Mapping[str, Constant], q: Value) -> None:
+    keys, values = to.memory.caches.places[op.cache.name]
+    rotated, lanes = _rotated(to, op), to.tuning.lanes.map_lanes
     heads = op.how.heads + (0 if op.cached else op.cache.heads)
     items = node.rows * heads * op.cache.size // 8
     to.emit(
         node,
         op.cache.name,
-        ("attention/kv_write", *parts, "lib/lanes/plain"),
-        partition.sizes | constants | {"WG": lanes},
-        {**rotated, "keys": keys, "values": values, "q": q},
+        ("attention/kv_write", *rotated.parts, "lib/lanes/plain"),
+        {**sizes, **rotated.constants, "WG": lanes},
+        {**rotated.operands, "keys": keys, "values": values, "q": q},
         groups=-(-items // lanes),
         fixed_bytes=0,
         row_bytes=_position_bytes(to, op),
     )
-    return q
 
 
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
@@ -188,9 +149,7 @@ def matrix_attention_bytes(size: int, side: int) -> int:
     return 2 * keys * (size + 8) + QUERY_TILES * side * (4 * keys + 2 * (keys + 8) + 4) + 16
 
 
-def _attend_on_matrix_units(
-    to: Lowering, node: Node, op: Attend, partition: AttentionPartition, operands: Mapping[str, Operand]
-) -> None:
+def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, bound: Links) -> None:
     """Emits prompt attention on matrix units. A workgroup has four query tiles, of 1, 2 or 4 heads of one KV head."""
     side, lanes = to.can.fragment, to.can.subgroup_size
     sharing = partition.heads // partition.kv_heads
@@ -205,7 +164,12 @@ def _attend_on_matrix_units(
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
     }  # fmt: skip
-    scores, sink = _scores(to, op, LOG2E), _sink(op)
+    links = _scores(to, op, LOG2E) + _sink(op) + bound
+    shares = "attention/partition", partition.shares.counting
+    operands: dict[str, Operand] = {
+        **_bounds(op), "y": found if partition.runs > 1 else op.y, "segments": to.segments,
+        "pages": to.page_tables(op.cache),
+    }  # fmt: skip
     to.emit(
         node,
         op.cache.name,
@@ -213,30 +177,14 @@ def _attend_on_matrix_units(
             "attention/attention_matrix",
             "attention/softmax",
             "attention/blocks",
-            "attention/partition",
-            partition.shares.counting,
+            *shares,
             *BLOCKS,
-            *scores.parts,
-            *sink.parts,
+            *links.parts,
             partition.reach,
             "lib/lanes/plain",
         ),
-        {
-            **partition.sizes,
-            **partition.split,
-            **own,
-            **scores.constants,
-            **sink.constants,
-            **matrix_units(side, lanes),
-        },
-        {
-            **operands,
-            **sink.operands,
-            **_bounds(op),
-            "y": found if partition.runs > 1 else op.y,
-            "segments": to.segments,
-            "pages": to.page_tables(op.cache),
-        },
+        {**partition.sizes, **partition.split, **own, **links.constants, **matrix_units(side, lanes)},
+        links.operands | operands,
         groups=groups * partition.runs,
         fixed_bytes=0,
         context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
@@ -245,17 +193,16 @@ def _attend_on_matrix_units(
         reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op), every_run=True)
 
 
-def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> AttentionKernel:
+def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> Links:
     """The kernel in which each lane has its own keys."""
     constants: dict[str, Constant] = {
         "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention.workgroup_lanes,
         "ROLLED": int(to.tuning.attention.rolls_loops),
     }  # fmt: skip
-    parts = (*queries, *_stored(fmt, partition.size, "read"))
-    return AttentionKernel("attention/attention", parts, constants, {})
+    return Links(["attention/attention", *queries, *_stored(fmt, partition.size, "read")], constants)
 
 
-def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> AttentionKernel:
+def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> Links:
     """The decode kernel in which several lanes share a key."""
     subgroup, caches = to.can.subgroup_width, to.memory.caches
     constants: dict[str, Constant] = {
@@ -265,19 +212,20 @@ def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> 
     }  # fmt: skip
     raw = "blocks" if fmt.quantised else fmt.name
     scores = "integers" if fmt.quantised and to.can.integer_dot else "floats"
-    parts = (
+    parts = [
+        "attention/attention_decode",
         f"attention/pack/pack_{partition.pack}",
         f"attention/scores/{scores}",
         f"attention/cache/raw_{raw}",
         *_stored(fmt, partition.size, "read"),
         "lib/sum/subgroup",
         partition.shares.finding,
-    )
-    return AttentionKernel("attention/attention_decode", parts, constants, {})
+    ]
+    return Links(parts, constants)
 
 
 def _attend(
-    to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: AttentionKernel, base: float = 1.0
+    to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: Links, base: float = 1.0
 ) -> None:
     """Emits attention, and the reduction of runs if the context is split; `base` as in `_scores`."""
     split = partition.runs > 1
@@ -289,14 +237,13 @@ def _attend(
     blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, op)
-    scores = _scores(to, op, base)
-    sink = Extra() if result == "partial" else _answer(to, node, op)
+    links = kernel + _scores(to, op, base)
+    links.add(Links() if result == "partial" else _answer(to, node, op))
     to.emit(
         node,
         op.cache.name,
         (
-            kernel.kernel,
-            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts)),
+            *dict.fromkeys(links.parts),
             partition.reach,
             "attention/partition",
             partition.shares.counting,
@@ -304,22 +251,8 @@ def _attend(
             *([LAST_WORKGROUP] if partition.joins else []),
             "lib/lanes/plain",
         ),
-        {
-            **partition.sizes,
-            **partition.split,
-            **kernel.constants,
-            **scores.constants,
-            **sink.constants,
-            "MAX_PAGES": to.memory.caches.max_pages,
-        },
-        {
-            **kernel.operands,
-            **operands,
-            **scores.operands,
-            **sink.operands,
-            **_bounds(op),
-            "pages": to.page_tables(op.cache),
-        },
+        {**partition.sizes, **partition.split, **links.constants, "MAX_PAGES": to.memory.caches.max_pages},
+        {**links.operands, **operands, **_bounds(op), "pages": to.page_tables(op.cache)},
         groups=partition.shares.count(blocks) * partition.heads // partition.shared,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode and not op.cached else 0,
@@ -355,7 +288,7 @@ def reduce_runs(
     partition: AttentionPartition,
     found: Value,
     y: Value,
-    sink: Extra = PLAIN_ANSWER,
+    sink: Links | None = None,
     *,
     every_run: bool = False,
 ) -> None:
@@ -373,6 +306,7 @@ def reduce_runs(
     parts = min(lanes // columns, partition.runs)
     heads = lanes // (columns * parts)
     constants: dict[str, Constant] = {"HEADS": heads, "RUN_LANES": parts, "COLUMNS": columns, "WG": lanes}
+    sink = sink or Links([*PLAIN_ANSWER])
     to.emit(
         node,
         cache.name,
@@ -407,8 +341,8 @@ def _position_bytes(to: Lowering, op: Attend) -> int:
     return 2 * op.cache.heads * to.memory.caches.format_of(op.cache).nbytes(op.cache.size)
 
 
-def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
-    """The operands, constants and parts of a kernel that reads unrotated heads."""
+def _rotated(to: Lowering, op: Attend) -> Links:
+    """The parts, constants and operands of a kernel that reads unrotated heads."""
     how, rope, norms = op.how, op.how.rope, op.how.norms
     operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places(op.cache)}
     query_scale, scales = scale_of_queries(how)
@@ -434,7 +368,7 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
         operands["vectors"] = _vectors(op)
         parts.append("vectors")
     stored = _stored(to.memory.caches.format_of(op.cache), op.cache.size, "write")
-    return operands, constants, (*(f"attention/{part}" for part in parts), *stored)
+    return Links([*(f"attention/{part}" for part in parts), *stored], constants, operands)
 
 
 def scale_of_queries(how: Attention | LatentAttention) -> tuple[str, dict[str, Constant]]:
@@ -488,22 +422,19 @@ def _vectors(op: Attend) -> JoinedVectors:
     return JoinedVectors(tuple(one.name if one else None for one, _ in rows), tuple(length for _, length in rows))
 
 
-def _scores(to: Lowering, op: Attend, base: float) -> Extra:
+def _scores(to: Lowering, op: Attend, base: float) -> Links:
     """The part that transforms scores; a kernel computes exponentials of scores / base to the base e."""
     how = op.how
+    assert not (how.softcap and (how.alibi or how.biases)), "scores that are biased have no cap"
     if how.alibi:
-        assert not how.softcap, "scores that are biased have no cap"
         power = largest_power(how.heads)
-        return Extra(
-            ("attention/logit/alibi",),
-            {"SLOPES": float(power), "SLOPE_STEP": how.alibi / power, "SLOPE_UNIT": float(base)},
-        )
+        slopes: dict[str, Constant] = {"SLOPES": float(power), "SLOPE_STEP": how.alibi / power}
+        return Links(["attention/logit/alibi"], slopes | {"SLOPE_UNIT": float(base)})
     if how.biases:
-        assert not how.softcap, "scores that are biased have no cap"
-        return Extra(("attention/logit/relative",), {"MOST_APART": float(FAR)}, _biases(to, how))
+        return Links(["attention/logit/relative"], {"MOST_APART": float(FAR)}, _biases(to, how))
     if how.softcap:
-        return Extra(("attention/logit/capped",), {"CAP": how.softcap * base})
-    return Extra(("attention/logit/plain",))
+        return Links(["attention/logit/capped"], {"CAP": how.softcap * base})
+    return Links(["attention/logit/plain"])
 
 
 def _biases(to: Lowering, how: Attention) -> dict[str, Operand]:
@@ -521,23 +452,19 @@ def _bounds(op: Attend) -> dict[str, Operand]:
     return {"bounds": op.bounds} if op.bounds is not None else {}
 
 
-def _sink(op: Attend) -> Extra:
+def _sink(op: Attend) -> Links:
     """The part that adds a sink to the softmax, for the kernel that divides by the sum."""
     if op.how.sinks is None:
-        return NO_SINK
+        return Links([*NO_SINK])
     vectors = _vectors(op)
     constants: dict[str, Constant] = {"SINKS": sum(vectors.lengths) - op.how.heads, "H": op.how.heads}
-    return Extra(("attention/sink/logit", "attention/vectors"), constants, {"vectors": vectors})
+    return Links(["attention/sink/logit", "attention/vectors"], constants, {"vectors": vectors})
 
 
-def _answer(to: Lowering, node: Node, op: Attend) -> Extra:
+def _answer(to: Lowering, node: Node, op: Attend) -> Links:
     """The parts for the kernel that writes the result: sink, gate, and optional rounding."""
-    found = _sink(op)
-    parts = [*found.parts, "attention/gate/none" if op.gate is None else "attention/gate/each"]
-    constants, operands = dict(found.constants), dict(found.operands)
-    if op.gate is not None:
-        operands["gates"] = op.gate
+    gate = ["attention/gate/none" if op.gate is None else "attention/gate/each"]
+    found = _sink(op) + Links(gate, {}, {} if op.gate is None else {"gates": op.gate})
     if op.quantises is None:
-        return Extra((*parts, "attention/answer/floats"), constants, operands)
-    own, bound = in_units(to, op.quantises, node.rows)
-    return Extra((*parts, "attention/answer/rounded", *ROUNDING_IN_UNITS), constants | own, operands | bound)
+        return found + Links(["attention/answer/floats"])
+    return found + Links(["attention/answer/rounded", *ROUNDING_IN_UNITS], *in_units(to, op.quantises, node.rows))

@@ -53,7 +53,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             "attention/partition",
             partition.shares.counting,
             "attention/reach/window",
-            *(() if result == "partial" else PLAIN_ANSWER.parts),
+            *(() if result == "partial" else PLAIN_ANSWER),
             "lib/lanes/plain",
         ),
         partition.constants | partition.split | scales | {"MAX_PAGES": caches.max_pages} | constants,
@@ -127,7 +127,7 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
             *("attention/latent/chosen_rows", "attention/latent/chosen_keys", pages),
             *(f"attention/latent/read_{caches.format_of(op.cache).name}", "attention/eight"),
             *(f"attention/{query_scale}", "attention/result/whole", "attention/partition", "attention/block"),
-            *(partition.shares.counting, "attention/reach/window", *PLAIN_ANSWER.parts, "lib/lanes/plain"),
+            *(partition.shares.counting, "attention/reach/window", *PLAIN_ANSWER, "lib/lanes/plain"),
         ),
         partition.constants
         | partition.split

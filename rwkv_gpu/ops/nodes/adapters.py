@@ -1,6 +1,7 @@
 """LoRA adapters of matrix products: the products A x, and the sums with B (A x)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..graph import Op
 from ..values import Value
@@ -21,6 +22,8 @@ class AdapterDown(Op):
     whole: bool = False  # whether one dispatch computes all of it
     quantise: Quantise | None = None  # quantisation of x in the same dispatch, for the products that read low
     unit: float = 0.0  # if low becomes further columns of the quantised, not yet normed x: its unit; else 0
+    named_by = "factors"
+    fuses: ClassVar = {"norm": "norm", "quantise": "quantise", "unit": "columns"}
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -30,18 +33,6 @@ class AdapterDown(Op):
     def writes(self) -> tuple[Value, ...]:
         own = (*self.lows, self.columns) if self.whole and not self.unit else self.lows
         return (*own, *self.quantise.writes) if self.quantise else own
-
-    @property
-    def label(self) -> str:
-        return " ".join(one.name for one in self.factors)
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return (
-            ("norm",) * (self.norm is not None)
-            + ("quantise",) * (self.quantise is not None)
-            + ("columns",) * (self.unit > 0)
-        )
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,7 @@ class Attend(Op):
     gate: Value | None = None  # factor of the result
     quantises: Quantised | None = None  # y as integers or float16, written in addition
     fuses: ClassVar = {"whole_norms": "norm", "gate": "gate", "quantises": "quantise"}
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+    recalls = ("cache",)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
@@ -39,10 +36,7 @@ class WriteKeys(Op):
     kv: Value  # a stack of k and v
     cache: Cache
     how: Attention
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+    replaces = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -57,10 +51,7 @@ class WriteLatent(Op):
     merges: bool = False  # whether it shares the dispatch of the per-head product before it
     fuses: ClassVar = {"merges": "merge"}
     makes: ClassVar = ("r",)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+    replaces = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -74,10 +65,7 @@ class AttendLatent(Op):
     y: Value
     chosen: Value | None = None  # positions, [T, count]
     leaves_runs: bool = False  # whether the reader of y reduces the runs of the context
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+    recalls = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -90,10 +78,7 @@ class WriteIndex(Op):
     how: KeyIndex
     r: Value  # [T, H · N]
     makes: ClassVar = ("r",)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+    replaces = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -105,10 +90,7 @@ class ChooseKeys(Op):
     cache: Cache
     how: KeyIndex
     y: Value  # [T, count]
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+    recalls = ("cache",)
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,7 @@ class Map(Op):
     numbers: tuple[float, ...] = ()
     first: int = 0  # first column of z that is read
     vector: Weight | None = None  # [D], a parameter as z, the same for every row
-
-    @property
-    def label(self) -> str:
-        return self.f
+    named_by = "f"
 
 
 @dataclass(frozen=True)
@@ -89,10 +86,7 @@ class ByRow(Op):
     x: Value
     y: Value
     number: float = 0.0  # the number of deviations in `excess`
-
-    @property
-    def label(self) -> str:
-        return self.f
+    named_by = "f"
 
 
 @dataclass(frozen=True)
@@ -150,10 +144,7 @@ class PickBlocks(Op):
     count: int  # rows of a block
     how: Blocks
     y: Value
-
-    @property
-    def label(self) -> str:
-        return self.how
+    named_by = "how"
 
 
 @dataclass(frozen=True)
@@ -207,7 +198,4 @@ class Sample(Op):
     how: Choosing
     chosen: Value
     makes: ClassVar = ("chosen",)
-
-    @property
-    def label(self) -> str:
-        return self.how
+    named_by = "how"

@@ -23,7 +23,7 @@ from ...kernels.parts import (
 )
 from ..factors import FOUR, VEC4
 from ..values import JoinedVectors, Quantised, RowStatistics, Value
-from ..vocabulary import Cache, State, Weight
+from ..vocabulary import State, Weight
 from .stage import AdapterSums, Context, Epilogue, Links, Stage, Staged
 
 
@@ -110,10 +110,7 @@ class SaveState(Epilogue):
     state: State
     fusions = {"save state, one row": (SAVE_STATE,), "save state, rows": (SAVE_STATES,)}
     labels = ("save_state",)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
+    replaces = ("state",)
 
     def buffers(self, rows: int) -> int:
         return 2 + (rows > 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import GemmConfig
@@ -24,6 +25,7 @@ class Gemm(Op):
     epilogue: tuple[Epilogue, ...] = ()
     config: GemmConfig | None = None
     merges: bool = False  # whether it shares the dispatch of the Gemm before it, if one dispatch can hold both
+    named_by = "weights"
 
     @classmethod
     def of(cls, *products: Product, add: Value | None = None, scale: float = 1.0, pairs: bool = False) -> "Gemm":
@@ -113,10 +115,6 @@ class Gemm(Op):
         return tuple(state for stage in self.stages for state in stage.states_written)
 
     @property
-    def label(self) -> str:
-        return " ".join(weight.name for weight in self.weights)
-
-    @property
     def fused(self) -> tuple[str, ...]:
         kernel = (self.config.kernel.rpartition("/")[2],) if self.config else ()
         labels = (label for stage in self.stages for label in stage.labels)
@@ -136,15 +134,8 @@ class Quantise(Op):
     widths: tuple[tuple[int, int], ...]  # start, in floats, and width of each x in it
     out: Quantised
     norm: Rms | None = None
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
+    fuses: ClassVar = {"norm": "norm"}
 
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.out.value,)
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("norm",) if self.norm else ()

@@ -1,6 +1,7 @@
 """Ops of mixtures of experts: routing, and products with experts."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...gpu.weights import ExpertCache
 from ..graph import Op
@@ -16,18 +17,11 @@ class Route(Op):
     router: Weight
     how: Gating
     routing: Routing[Value]
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.logits,)
+    named_by = "router"
 
     @property
     def writes(self) -> tuple[Value, ...]:
         return self.routing.experts, self.routing.shares
-
-    @property
-    def label(self) -> str:
-        return self.router.name
 
 
 @dataclass(frozen=True)
@@ -55,14 +49,7 @@ class FetchExperts(Op):
     experts: Value
     cache: ExpertCache
     slots: Value
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.experts,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.slots,)
+    makes: ClassVar = ("slots",)
 
     @property
     def label(self) -> str:
@@ -79,6 +66,8 @@ class SortChoices(Op):
     order: Value
     tiles: Value
     route: Route | None = None
+    named_by = "route"
+    fuses: ClassVar = {"route": "route"}
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -92,14 +81,6 @@ class SortChoices(Op):
     def ordered(self) -> tuple[Value, Value]:
         """The results that products with several choices at a time read."""
         return self.order, self.tiles
-
-    @property
-    def label(self) -> str:
-        return self.route.label if self.route else ""
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("route",) * (self.route is not None)
 
 
 @dataclass(frozen=True)
@@ -124,6 +105,8 @@ class ExpertProducts(Op):
     sorted: SortChoices | None = None
     quantised_x: Quantised | None = None  # quantised rows, read in place of x
     quantises: Quantised | None = None  # y as integers or float16, written in addition
+    named_by = "weights"
+    fuses: ClassVar = {"norm": "norm", "route": "route", "quantised_x": "quantised_x", "quantises": "quantise"}
 
     @property
     def input_uses(self) -> int:
@@ -147,15 +130,6 @@ class ExpertProducts(Op):
         rounded = (self.quantises.value,) if self.quantises else ()
         return (self.y, *rounded, *(self.route.writes if self.route else ()))
 
-    @property
-    def label(self) -> str:
-        return " ".join(weight.name for weight in self.weights)
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        found = {"norm": self.norm, "route": self.route, "quantised_x": self.quantised_x, "quantise": self.quantises}
-        return tuple(name for name, there in found.items() if there is not None)
-
 
 @dataclass(frozen=True)
 class ExpertSum(Op):
@@ -174,6 +148,8 @@ class ExpertSum(Op):
     quantised_x: Quantised | None = None  # quantised rows, read in place of h
     quantises: Quantised | None = None  # y as integers or float16, written in addition
     next_gain: Weight | None = None  # gain of the next norm, applied to what it quantises
+    named_by = "down"
+    fuses: ClassVar = {"gate": "gate", "quantised_x": "quantised_x", "quantises": "quantise"}
 
     @property
     def x(self) -> Value:
@@ -187,12 +163,3 @@ class ExpertSum(Op):
             read.append(self.routing.shares)
         read += [value for value in (self.add, self.shared, self.gate) if value is not None]
         return (*read, *(self.sorted.ordered if self.sorted else ()))
-
-    @property
-    def label(self) -> str:
-        return self.down.name
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        found = {"gate": self.gate, "quantised_x": self.quantised_x, "quantise": self.quantises}
-        return tuple(name for name, there in found.items() if there is not None)

@@ -71,6 +71,7 @@ class ShiftTokens(Prologue):
         "token shift, one row": (TOKEN_SHIFT, COMPUTE_STATISTICS, STORE_NORMED_ROW),
         "token shift, rows": (TOKEN_SHIFT_ROWS, STORE_NORMED_ROW),
     }
+    recalls = ("state",)
 
     @property
     def instead(self) -> Value:
@@ -83,10 +84,6 @@ class ShiftTokens(Prologue):
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.store,) if self.store else ()
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
 
     @property
     def labels(self) -> tuple[str, ...]:

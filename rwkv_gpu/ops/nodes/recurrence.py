@@ -30,10 +30,7 @@ class MayHaveLora(ReplacesState):
 
     lora: Gemm | None
     fuses: ClassVar = {"lora": "lora", "quantises": "quantise"}
-
-    @property
-    def label(self) -> str:
-        return self.lora.label if self.lora else ""
+    named_by = "lora"
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,7 @@ class Lerp(Op):
     def states_read(self) -> tuple[State | Cache, ...]:
         return (self.before,) if isinstance(self.before, State) else ()
 
-    @property
-    def label(self) -> str:
-        return self.mix.name
+    named_by = "mix"
 
 
 @dataclass(frozen=True)
@@ -117,9 +112,7 @@ class GatedDeltaRule(MayConvolve):
         qkv = self.conv.x if self.conv else self.qkv
         return tuple(dict.fromkeys((qkv, self.beta, self.decay, self.gate)))
 
-    @property
-    def label(self) -> str:
-        return self.conv.label if self.conv else ""
+    named_by = "conv"
 
 
 @dataclass(frozen=True)

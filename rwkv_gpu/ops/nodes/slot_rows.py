@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ..graph import Op
 from ..values import Value
-from ..vocabulary import Cache, SlotRows, State
+from ..vocabulary import SlotRows
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,7 @@ class RowBefore(Op):
     rows: SlotRows
     y: Value
     back: int = 1
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.rows,)
+    recalls = ("rows",)
 
 
 @dataclass(frozen=True)
@@ -37,10 +34,7 @@ class KeepRows(Op):
 
     x: Value
     rows: SlotRows
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.rows,)
+    replaces = ("rows",)
 
 
 @dataclass(frozen=True)
@@ -50,11 +44,4 @@ class ShiftRows(Op):
     x: Value
     rows: SlotRows
     y: Value
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.rows,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.rows,)
+    recalls = replaces = ("rows",)

@@ -49,6 +49,10 @@ class Links:
         self.constants |= other.constants
         self.operands |= other.operands
 
+    def __add__(self, other: "Links") -> "Links":
+        parts = [*self.parts, *other.parts]
+        return Links(parts, self.constants | other.constants, self.operands | other.operands)
+
 
 class Context(Protocol):
     """The part of `Lowering` that stages use."""
@@ -83,6 +87,8 @@ class Stage:
     """Work that a product does in addition to multiplying."""
 
     fusions: ClassVar[Mapping[str, Parts]] = {}  # the parts of each of its forms, by name in the table of kernels
+    recalls: ClassVar[Parts] = ()  # names of the fields whose states it reads
+    replaces: ClassVar[Parts] = ()  # and of those that it replaces
     bound = 0  # storage buffers that it binds, if independent of the number of rows
 
     @property
@@ -108,12 +114,12 @@ class Stage:
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
         """The states and caches that it reads."""
-        return ()
+        return tuple(getattr(self, name) for name in self.recalls)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
         """The states and caches that it replaces."""
-        return ()
+        return tuple(getattr(self, name) for name in self.replaces)
 
     def accepted_by(self, kernel: Kernel) -> bool:
         """True if a kernel has holes for at least one of its forms."""

@@ -6,7 +6,7 @@ registry, and a configuration looks them up there.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
@@ -221,19 +221,10 @@ class GemmKernel(Kernel):
         return self.takes(RMS_NORM) or not self.takes(VEC4_ROWS)
 
 
-def gemv(
-    wg: int, lanes_per_row: int, r: int, tb: int, *, prefetch_depth: int = 1, subgroup_width: int = 1
-) -> GemmConfig:
+# Each kernel's sizes by name; `more` are further fields of a GemmConfig.
+def gemv(wg: int, lanes_per_row: int, r: int, tb: int, **more: Any) -> GemmConfig:
     """Lanes share a row of W and reduce their sums."""
-    return GemmConfig(
-        "linear/gemv",
-        wg,
-        r,
-        tb,
-        lanes_per_row=lanes_per_row,
-        prefetch_depth=prefetch_depth,
-        subgroup_width=subgroup_width,
-    )
+    return GemmConfig("linear/gemv", wg, r, tb, lanes_per_row=lanes_per_row, **more)
 
 
 def gemv_int(
@@ -242,75 +233,34 @@ def gemv_int(
     r: int,
     *,
     subgroup_width: int,
-    max_workgroups: int,
-    prefetch_depth: int = 1,
     subgroups_per_row: int = 1,
     activations: str = "int16",
+    **more: Any,
 ) -> GemmConfig:
     """Workgroups stage x once, as integers, and loop over blocks of rows of W.
 
     With `prefetch_depth` > 1, gemv_single_pass is used if each workgroup has a single block of rows; then several
     subgroups may share a row.
     """
-    return GemmConfig(
-        "linear/gemv_int",
-        wg,
-        r,
-        1,
-        lanes_per_row=min(lanes_per_row, subgroup_width) * subgroups_per_row,
-        prefetch_depth=prefetch_depth,
-        subgroup_width=subgroup_width,
-        max_workgroups=max_workgroups,
-        activations=activations,
-    )
+    more |= {"lanes_per_row": min(lanes_per_row, subgroup_width) * subgroups_per_row, "activations": activations}
+    return GemmConfig("linear/gemv_int", wg, r, 1, subgroup_width=subgroup_width, **more)
 
 
 def skinny_gemm(
-    wg: int,
-    lanes_per_row: int,
-    r: int,
-    tb: int,
-    *,
-    staged: int = 0,
-    prefetch_depth: int = 1,
-    subgroup_width: int,
-    max_workgroups: int = MANY,
-    activations: str = "int16",
-    copies: bool = False,
+    wg: int, lanes_per_row: int, r: int, tb: int, *, subgroup_width: int, activations: str = "int16", **more: Any
 ) -> GemmConfig:
     """Workgroups stage a few rows of x, as integers, for many rows of W.
 
     If they copy rows or stage none, x must be quantised before.
     """
-    return GemmConfig(
-        "linear/skinny_gemm",
-        wg,
-        r,
-        tb,
-        lanes_per_row=min(lanes_per_row, subgroup_width),
-        prefetch_depth=prefetch_depth,
-        subgroup_width=subgroup_width,
-        max_workgroups=max_workgroups,
-        activations=activations,
-        staged=staged,
-        copies=copies,
-    )
+    more |= {"lanes_per_row": min(lanes_per_row, subgroup_width), "activations": activations}
+    return GemmConfig("linear/skinny_gemm", wg, r, tb, subgroup_width=subgroup_width, **more)
 
 
-def gemm_int8(
-    wg: int, lanes_per_row: int, r: int, tb: int, *, activations: str, prefetch_depth: int = 2, fill: int = 0
-) -> GemmConfig:
+def gemm_int8(wg: int, lanes_per_row: int, r: int, tb: int, *, prefetch_depth: int = 2, **more: Any) -> GemmConfig:
     """Tiles of integers; x is quantised once, before."""
-    return GemmConfig(
-        "linear/gemm_int8",
-        wg,
-        r,
-        tb,
-        lanes_per_row=lanes_per_row,
-        prefetch_depth=prefetch_depth,
-        fill=fill,
-        activations=activations,
-    )
+    more |= {"lanes_per_row": lanes_per_row, "prefetch_depth": prefetch_depth}
+    return GemmConfig("linear/gemm_int8", wg, r, tb, **more)
 
 
 def gemm_lane(r: int, tb: int) -> GemmConfig:
@@ -382,17 +332,6 @@ def subgroup_gemm(
 LINE = 256  # columns of a row of W that a subgroup loads at a time: 128 bytes with weights of four bits
 
 
-def line_gemm(
-    fragment: int,
-    subgroup_width: int,
-    subgroups: int,
-    fragments_of_x: int = 1,
-    *,
-    max_workgroups: int,
-    joined_parts: int = 1,
-) -> GemmConfig:
+def line_gemm(*sizes: int, **more: int) -> GemmConfig:
     """Like subgroup_gemm, but each subgroup loads whole cache lines of a row of W; for long rows."""
-    config = subgroup_gemm(
-        fragment, subgroup_width, subgroups, fragments_of_x, max_workgroups=max_workgroups, joined_parts=joined_parts
-    )
-    return replace(config, kernel="linear/line_gemm", columns=LINE)
+    return replace(subgroup_gemm(*sizes, **more), kernel="linear/line_gemm", columns=LINE)

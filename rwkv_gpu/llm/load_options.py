@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from ..engine.cache.config import (
 from ..engine.cache.kv import Compact
 from ..engine.initial_state import StateArrays, read_initial_state
 from ..engine.offload import MOST_LAYERS, ON_GPU, Offload
+from ..engine.sampling_params import Span
 from ..engine.split_layout import Split
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
@@ -41,26 +43,22 @@ from .model_file import ModelFile
 from .preset import Preset, read_preset
 from .stored_states import StoredStates, stored_states
 
+WHOLE, OPTIONAL = partial(Span, whole=True), partial(Span, whole=True, optional=True)
 RANGES = {
-    "chunk_size": (1, 1 << 16),
-    "sequences": (1, 256),
-    "context": (1, 1 << 32),
-    "tokens": (1, 1 << 40),
-    "cache_bytes": (0, 1 << 50),
-    "checkpoint_interval": (1, 1 << 30),
-    "max_requests": (1, 1 << 24),
-    "draft_tokens": (1, 15),
-    "context_shift": (0, 1 << 32),
-    "look_ahead": (0, 16),
-    "gpu_layers": (-1, MOST_LAYERS),
-    "n_cpu_moe": (0, MOST_LAYERS),
-    "layers_per_submit": (0, 1 << 16),
+    "chunk_size": OPTIONAL(1, 1 << 16),
+    "sequences": WHOLE(1, 256),
+    "context": OPTIONAL(1, 1 << 32),
+    "tokens": OPTIONAL(1, 1 << 40),
+    "cache_bytes": OPTIONAL(0, 1 << 50),
+    "checkpoint_interval": WHOLE(1, 1 << 30),
+    "max_requests": WHOLE(1, 1 << 24),
+    "draft_tokens": OPTIONAL(1, 15),
+    "context_shift": OPTIONAL(0, 1 << 32),
+    "look_ahead": OPTIONAL(0, 16),
+    "gpu_layers": OPTIONAL(-1, MOST_LAYERS),
+    "n_cpu_moe": WHOLE(0, MOST_LAYERS),
+    "layers_per_submit": OPTIONAL(0, 1 << 16),
 }
-OPTIONAL = (
-    *("context_shift", "cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit"),
-    "gpu_layers",
-    "draft_tokens",
-)
 ENCODER_CONTEXT = 2048  # default maximum, and rows of a step, which holds several texts
 ALIASES = {
     "model": "path",  # vLLM
@@ -274,14 +272,10 @@ def own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     return own
 
 
-def check(**asked: object) -> None:
+def check(**asked: Any) -> None:
     """Refuses whole numbers that are out of range."""
     for name, value in asked.items():
-        low, high = RANGES[name]
-        if value is None and name in OPTIONAL:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise BadInput(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
+        validate.number(name, value, RANGES[name])
 
 
 def _file_of(path: Name | None, file: str | None, hub: Hub) -> Path:

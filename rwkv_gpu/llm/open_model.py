@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -104,17 +103,13 @@ class OpenModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from ..gpu.profile import Profile, StepTime, Timed, profile_plan
 from ..ops.batch import Batch
 from .bench import OUTPUT, Timing, greedy, rewind, spans, timed
 from .roofline import Roofline
+from .sizes import aligned
 from .workload import Workload
 
 LAYERS, DISPATCHES = 1, 2  # rows within a trace process; each process is a workload
@@ -121,14 +122,7 @@ def profile_tower(runner: GpuRunner, step: Batch, replays: int, roofline: Roofli
 def table(one: Profiled) -> str:
     """A line per step name, longest time first, and one for the total."""
     heads = ("step", "calls", "ms", "share", "GB/s", "GFLOP/s", "of roofline")
-    rows = [heads, *(_cells(one, step) for step in (*one.profile.steps, one.whole))]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
-    rows.insert(1, tuple("-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)))
-    lines = []
-    for first, *rest in rows:
-        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return aligned([heads, *(_cells(one, step) for step in (*one.profile.steps, one.whole))], left=1)
 
 
 def _cells(one: Profiled, step: StepTime) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from ..gguf.formats import SIZES
 from ..gpu.device import Device
 from .bench import Result
 from .roofline import Roofline
-from .sizes import counted, sized
+from .sizes import aligned, counted, sized
 
 Row = Mapping[str, Any]
 
@@ -152,11 +152,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """A table with aligned columns; those without any value are left out."""
     columns = {name: [column(one) for one in rows] for name, column in COLUMNS.items()}
     columns = {name: values for name, values in columns.items() if any(values)}
-    cells = [list(columns), *map(list, zip(*columns.values(), strict=True))]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    lines = [" | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    lines.insert(1, " | ".join("-" * (width - 1) + ":" for width in widths))
-    return "\n".join(f"| {line} |" for line in lines)
+    return aligned([tuple(columns), *zip(*columns.values(), strict=True)])
 
 
 def as_csv(rows: Sequence[Row]) -> str:

@@ -1,4 +1,6 @@
-"""Numbers of bytes and parameters as text."""
+"""Numbers of bytes and parameters, and tables, as text."""
+
+from collections.abc import Sequence
 
 
 def sized(nbytes: float) -> str:
@@ -8,6 +10,19 @@ def sized(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:.2f} GiB"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> str:
+    """Formats a Markdown table, whose first row has the headings. The first `left` columns are aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = ["-" * width if i < left else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(row, widths, strict=True)
+        padded = (cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(cells))
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join(map(line, (rows[0], rule, *rows[1:])))
 
 
 def counted(parameters: int) -> str:

@@ -21,7 +21,7 @@ from ..errors import ShaderError
 from ..gpu import shader
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant, Linked
-from . import adapters, attention, conv, dense, gemm, gemm_matrix, gemv, moe, rwkv, sampling, ssm, streams
+from . import adapters, attention, dense, gemm, gemm_matrix, gemv, moe, rwkv, sampling, ssm
 from .expert_config import ExpertConfig, ExpertKernel
 from .gemm_config import GemmConfig, GemmKernel
 from .kernel import KERNELS, Kernel
@@ -31,7 +31,7 @@ K = TypeVar("K", GemmKernel, ExpertKernel)
 
 KERNELS.update(
     (one.name, one)
-    for module in (adapters, dense, gemv, gemm, gemm_matrix, moe, conv, rwkv, ssm, streams, attention, sampling)
+    for module in (adapters, dense, gemv, gemm, gemm_matrix, moe, rwkv, ssm, attention, sampling)
     for one in vars(module).values()
     if isinstance(one, Kernel)
 )

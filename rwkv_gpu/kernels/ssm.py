@@ -1,9 +1,13 @@
-"""Kernels of state space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
+"""Kernels of convolutions, of Mamba-2's recurrence and Mamba's selective scan, and of a norm by groups of columns."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
 
 ON_MATRIX_UNITS = Needs(f16=True, matrix_units=True)
+GATES = Hole("gates", ("conv/plain", "conv/gated"))
+WRITTEN = Hole("y", ("conv/y/floats", "conv/y/round"))
+CONV1D = Kernel("conv/conv1d", "conv1d", (GATES, WRITTEN, PLAIN), ("lib/activation", *ROUNDING_IN_UNITS))
+CENTRED = Kernel("conv/centred_conv1d", "centred_conv1d", (PLAIN,), ())
 
 SSD = Kernel(
     "ssm/ssd",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rwkv_gpu.convert.byte_bpe import BYTES, DIGITS, PRE
+from rwkv_gpu.convert.tokenizer import BYTES, DIGITS, PRE
 
 ADDED = (("<|begin|>", True), ("<think>", False), ("<|end|>", True), ("<|pad|>", False))  # from number 258 on
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"

@@ -8,15 +8,15 @@ from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.expert_config import ExpertConfig
 from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
+from ..elementwise import ELEMENTWISE
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
 from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, SortChoices
 from ..nodes.stage import Links
 from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
-from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
+from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, ClampedSwiglu, Gating, Glu, Rms, Weight
 from .context import Lowering
-from .glu import glu_parts
 from .matrix_units import decoded_weights, w_exponent
 from .quantising import in_units, quantise
 
@@ -45,7 +45,7 @@ class Result:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts."""
-        glu = () if self.kind == "plain" else glu_parts(self.then)[0]
+        glu = () if self.kind == "plain" else _glu_parts(self.then)[0]
         bias = f"moe/bias/{'each' if self.biases else 'none'}"
         sums = f"moe/sums/{'scaled' if self.scales else 'plain'}"
         return f"moe/result/{self.kind}", *glu, bias, sums, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
@@ -53,7 +53,7 @@ class Result:
     @property
     def constants(self) -> dict[str, Constant]:
         """The shader constants of the parts."""
-        return glu_parts(self.then)[1]
+        return _glu_parts(self.then)[1]
 
 
 def route(to: Lowering, node: Node, op: Route) -> None:
@@ -374,6 +374,15 @@ def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
     """The vectors that the choice reads."""
     vectors = {"selection_bias": how.selection_bias, "answer_scales": how.answer_scale}
     return {name: to.vector(weight) for name, weight in vectors.items() if weight}
+
+
+def _glu_parts(then: Glu) -> tuple[tuple[str, ...], dict[str, Constant]]:
+    """The parts that combine gate and up, and their constants."""
+    if not isinstance(then, ClampedSwiglu):
+        return ("moe/glu/activated",), {"THEN": NUMBER[then]}
+    row = ELEMENTWISE["glu"]
+    numbers = {name: float(number) for name, number in zip(row.numbers, then.numbers, strict=True)}
+    return row.links, {**row.constants, **numbers}
 
 
 def _joined(biases: Sequence[Weight]) -> JoinedVectors:

@@ -1,15 +1,22 @@
 """Text to token ids and back: the interface and shared code of all tokenizers."""
 
+import codecs
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.text.special import MATCHED, SpecialTokens
-from rwkv_gpu.text.stream import Detokenizer, clean_spaces
 from rwkv_gpu.text.vocabulary import SPACE, Kind, Vocabulary, byte_of
 
 _HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
+# Tokenization spaces removed in three passes: " ?" -> "?", " ' " -> "'", " 've" -> "'ve".
+_CLEANUPS = (
+    (re.compile(rb" (?=[?!.,])"), b""),
+    (re.compile(rb" ' "), b"'"),
+    (re.compile(rb" (?='[sm]|'re|'ve)"), b""),
+)
 
 
 class Tokenizer(ABC):
@@ -113,10 +120,56 @@ class Tokenizer(ABC):
         """The text that `ids` decode to; invalid UTF-8 becomes U+FFFD."""
         return self.decode_bytes(ids, special=special).decode("utf-8", "replace")
 
-    def stream(self, *, special: bool = False, continues: bool = False) -> Detokenizer:
+    def stream(self, *, special: bool = False, continues: bool = False) -> "Detokenizer":
         """A decoder for ids that arrive one by one; `continues` keeps a leading space, as after a prompt."""
         return Detokenizer(
             lambda token: self.piece(token, special=special),
             strip_space=self.strip_space and not continues,
             clean=self.clean_spaces,
         )
+
+
+def clean_spaces(text: bytes) -> bytes:
+    """`text` without the spaces between words and detached punctuation or contractions."""
+    for pattern, replacement in _CLEANUPS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def settled(text: bytes) -> int:
+    """Number of leading bytes of `text` whose cleaned form no longer depends on what follows."""
+    end = len(text)
+    if text.endswith((b"r", b"v")):
+        end -= 1  # may become " 're" or " 've"
+    run = len(text[:end].rstrip(b" '"))
+    space = text.find(b" ", run, end)
+    return len(text) if space < 0 else space
+
+
+class Detokenizer:
+    """Decodes ids one at a time. The results of `feed` and `flush` concatenate to the decoded whole."""
+
+    def __init__(self, piece: Callable[[int], bytes], *, strip_space: bool, clean: bool) -> None:
+        self._piece = piece
+        self._strip_space = strip_space
+        self._clean = clean
+        self._held = b""
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token: int) -> str:
+        """Returns the text that is certain after `token`: maybe nothing yet, never a partial character."""
+        text = self._piece(token)
+        if self._strip_space and text:
+            text = text.removeprefix(b" ")
+            self._strip_space = False
+        if self._clean:
+            text = self._held + text
+            cut = settled(text)
+            self._held = text[cut:]
+            text = clean_spaces(text[:cut])
+        return self._utf8.decode(text)
+
+    def flush(self) -> str:
+        """Returns the rest, at the end of the text."""
+        rest, self._held = clean_spaces(self._held), b""
+        return self._utf8.decode(rest, final=True)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rwkv_gpu.gpu import vram
+from rwkv_gpu.gpu import memory
 from rwkv_gpu.gpu.memory import device_available
 
 GIB = 1 << 30
@@ -59,14 +59,14 @@ class Nvml:
 )
 def test_the_free_memory_of_an_nvidia_gpu_is_found_by_its_name(name, gpus, free):
     nvml = Nvml(gpus)
-    assert vram.nvidia_free(name, nvml) == free
+    assert memory.nvidia_free(name, nvml) == free
     assert nvml.shut == 1
 
 
 @pytest.mark.parametrize("failing", ["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetMemoryInfo"])
 def test_free_memory_is_unknown_if_the_library_is_missing_or_fails(failing):
-    assert vram.nvidia_free("NVIDIA A", Nvml([("NVIDIA A", GIB)], [failing])) is None
-    assert vram.nvidia_free("NVIDIA A", None) is None
+    assert memory.nvidia_free("NVIDIA A", Nvml([("NVIDIA A", GIB)], [failing])) is None
+    assert memory.nvidia_free("NVIDIA A", None) is None
 
 
 def test_the_free_memory_of_an_amd_gpu_is_read_from_linux(tmp_path, monkeypatch):
@@ -77,10 +77,10 @@ def test_the_free_memory_of_an_amd_gpu_is_read_from_linux(tmp_path, monkeypatch)
         (card / "mem_info_vram_total").write_text(f"{total * GIB}\n")
         (card / "mem_info_vram_used").write_text(f"{used * GIB}\n")
     (tmp_path / "card9" / "device").mkdir(parents=True)
-    monkeypatch.setattr(vram, "DRM", tmp_path)
+    monkeypatch.setattr(memory, "DRM", tmp_path)
     adapter = SimpleNamespace(name="AMD Radeon RX 7900 (RADV)", kind="DiscreteGPU")
     assert device_available(SimpleNamespace(adapter=adapter)) == 5 * GIB
-    assert vram.amd_free(tmp_path / "nowhere") is None
+    assert memory.amd_free(tmp_path / "nowhere") is None
 
 
 def test_free_memory_of_other_discrete_gpus_is_unknown_and_integrated_ones_share_main_memory():

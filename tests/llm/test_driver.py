@@ -18,7 +18,7 @@ from rwkv_gpu.errors import BadInput, Closed, DeviceLost, QueueFull
 from rwkv_gpu.llm.driver import Driver, wait
 from rwkv_gpu.llm.generation import Generation
 from rwkv_gpu.llm.reader import Ends, Reader
-from rwkv_gpu.text.stream import Detokenizer
+from rwkv_gpu.text.base import Detokenizer
 from tests.process import PATIENCE, posix, until
 
 

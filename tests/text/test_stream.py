@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.text.stream import clean_spaces, settled
+from rwkv_gpu.text.base import clean_spaces, settled
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.text.vocabularies import EXACT, TINY
 

@@ -25,7 +25,6 @@ from . import (
     sampling,
     slot_rows,
     ssm,
-    streams,
 )
 from .context import Lowering
 
@@ -42,7 +41,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.Conv1d: conv.conv1d,
     nodes.CentredConv1d: conv.centred_conv1d,
     nodes.Copy: dense.copy,
-    nodes.CorrectStreams: streams.correct,
+    nodes.CorrectStreams: dense.correct,
     nodes.Embed: dense.embed,
     nodes.ExpertProducts: moe.expert_products,
     nodes.ExpertSum: moe.expert_sum,
@@ -57,11 +56,11 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.Lerp: recurrence.lerp,
     nodes.LightningAttention: recurrence.lightning_attention,
     nodes.Map: dense.map_elements,
-    nodes.MatchLength: streams.match_length,
+    nodes.MatchLength: dense.match_length,
     nodes.Norm: dense.norm,
     nodes.Pick: dense.pick,
     nodes.PickBlocks: dense.pick_blocks,
-    nodes.PredictStreams: streams.predict,
+    nodes.PredictStreams: dense.predict,
     nodes.Quantise: quantising.quantise,
     nodes.ResizeHeads: dense.resize_heads,
     nodes.Route: moe.route,

@@ -8,9 +8,11 @@ from .attention import Attend, AttendLatent, ChooseKeys, HeadLinear, WriteIndex,
 from .conv import CentredConv1d, Conv1d
 from .dense import (
     ByRow,
+    Concat,
     Copy,
     CorrectStreams,
     Embed,
+    KeepRows,
     Kernel,
     Map,
     MatchLength,
@@ -19,9 +21,11 @@ from .dense import (
     PickBlocks,
     PredictStreams,
     ResizeHeads,
+    RowBefore,
     RowMatrix,
     Sample,
     ScaleRows,
+    ShiftRows,
     Spread,
     Turn,
 )
@@ -39,7 +43,6 @@ from .recurrence import (
     Wkv4,
     Wkv6,
 )
-from .slot_rows import Concat, KeepRows, RowBefore, ShiftRows
 from .stage import Product
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...gpu.shader import Constant
 from ..graph import Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Blocks, Cache, Choosing, Columns, LayerNorm, Pairing, Rms, Weight
+from ..vocabulary import Blocks, Cache, Choosing, Columns, LayerNorm, Pairing, Rms, SlotRows, Weight
 
 
 @dataclass(frozen=True)
@@ -199,3 +199,42 @@ class Sample(Op):
     chosen: Value
     makes: ClassVar = ("chosen",)
     named_by = "how"
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """z[t] = [x[t] | y[t]]"""
+
+    x: Value
+    y: Value
+    z: Value
+    makes: ClassVar = ("z",)
+
+
+@dataclass(frozen=True)
+class RowBefore(Op):
+    """y[t] = the row `back` positions before that of t in `rows`, for one row of each sequence"""
+
+    rows: SlotRows
+    y: Value
+    back: int = 1
+    recalls = ("rows",)
+
+
+@dataclass(frozen=True)
+class KeepRows(Op):
+    """`rows` has x of the last rows of each segment"""
+
+    x: Value
+    rows: SlotRows
+    replaces = ("rows",)
+
+
+@dataclass(frozen=True)
+class ShiftRows(Op):
+    """y[t] = x[t - 1], or the row before the segment in `rows`, which then has x of its last rows"""
+
+    x: Value
+    rows: SlotRows
+    y: Value
+    recalls = replaces = ("rows",)

@@ -310,16 +310,15 @@ class Arrival:
         self.status = 0
         self._awaited.add(self)
 
-    def came(self) -> bool:
-        """True if the map succeeded. Waits for the callback, which another thread's poll may be about to call."""
+    def take(self, handle: Any, nbytes: int) -> bytes:
+        """The first bytes of the mapped buffer, which is then unmapped.
+
+        Waits for the callback, which another thread's poll may be about to call.
+        """
         end = time.monotonic() + PATIENCE
         while not self.status and time.monotonic() < end:
             time.sleep(0.0005)  # lets the other thread run
-        return bool(self.status == lib.WGPUMapAsyncStatus_Success)
-
-    def take(self, handle: Any, nbytes: int) -> bytes:
-        """The first bytes of the mapped buffer, which is then unmapped."""
-        if not self.came():
+        if self.status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:
             # H: void const * f(WGPUBuffer, size_t offset, size_t size)

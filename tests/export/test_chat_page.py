@@ -119,23 +119,6 @@ def use(page) -> None:
     assert page.locator("article").count() == 4
 
 
-def lose_gpu(page, context) -> None:
-    """Ends the browser's GPU process. One question may fail with a sentence; the next loads the model again."""
-    device = "navigator.gpu.requestAdapter().then((adapter) => adapter.requestDevice())"
-    page.evaluate(f"{device}.then((device) => {{ globalThis.ended = device.lost; }})")
-    context.new_cdp_session(page).send("Browser.crashGpuProcess")
-    page.evaluate("ended.then(() => true)")
-    count = page.locator("article").count()
-    ask(page, "Still there?")
-    expect(page.locator("#send")).to_have_text("Send", timeout=WAIT)
-    if page.locator("#status").text_content() != "Ready.":
-        expect(page.locator("#status")).to_contain_text("The browser lost the GPU")
-        assert page.locator("article").count() == count
-        page.press("#text", "Enter")  # the question is still there
-    ready(page)
-    assert page.locator("article").count() == count + 2
-
-
 def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, context, tmp_path):
     page.goto(site)
     ready(page)
@@ -159,7 +142,6 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
     assert page.locator("article").count() == 4
     ask(page, "More")
     ready(page)
-    lose_gpu(page, context)
     page.goto(site + "#chat=AAAA")
     page.reload()
     expect(page.locator("#status")).to_have_text("The link holds no conversation of rwkv-gpu.", timeout=WAIT)

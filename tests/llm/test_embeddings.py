@@ -93,10 +93,20 @@ def test_texts_without_pages_for_all_take_steps_of_their_own(monkeypatch):
     steps = []
     real = Runner.hidden
     monkeypatch.setattr(Runner, "hidden", lambda self, batch: steps.append(len(batch.segments)) or real(self, batch))
-    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu", context=64, tokens=64, cache_bytes=0) as llm:
+    options = {"context": 64, "tokens": 64, "cache_bytes": 0, "sequences": 2}
+    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu", **options) as llm:
         free = llm.activity.free_pages
-        rows = llm.create_embedding([[5, 6], [7, 8]])["data"]
-        assert len(rows) == 2 and steps == [2, 1, 1]
+        for _ in range(2):  # each step gives its slots back
+            assert len(llm.create_embedding([[5, 6], [7, 8]])["data"]) == 2
+        assert steps == [2, 1, 1] * 2
+        assert llm.activity.free_pages == free
+
+
+def test_texts_of_a_step_give_their_pages_and_slots_back():
+    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu", cache_bytes=0, sequences=2) as llm:
+        free = llm.activity.free_pages
+        first, second = (llm.create_embedding([[5, 6], [7, 8]])["data"] for _ in range(2))
+        assert first == second
         assert llm.activity.free_pages == free
 
 

@@ -97,5 +97,5 @@ def template_text(template: str) -> str:
     if os.path.isfile(template):
         return read_text(template, MOST_SETTING)
     if "{" not in template and template not in BUILT_IN:
-        raise BadInput(f"{template} is no file and no built-in chat template; known: {', '.join(BUILT_IN)}")
+        raise BadInput(f"{template} is not a file or a built-in chat template; known: {', '.join(BUILT_IN)}")
     return template

@@ -75,7 +75,7 @@ def test_a_chat_that_cannot_begin_leaves_no_lock(tmp_path):
         (["nowhere.gguf"], "a", "nowhere.gguf"),
         (["."], "a", "directory"),
         ([__file__], "a", "GGUF"),
-        ([MODEL, "--template", "nope"], "a", "no built-in chat template 'nope'; known: rwkv-world"),
+        ([MODEL, "--template", "nope"], "a", "nope is not a file or a built-in chat template; known: rwkv-world"),
         ([MODEL, "--session", MODEL], "a", str(MODEL)),
         ([MODEL, "--session", "."], "a", "directory"),
         ([MODEL, "--chunk-size", "0"], "a", "--chunk-size"),

@@ -230,7 +230,7 @@ def test_a_template_that_is_neither_a_file_nor_built_in_is_refused_at_the_start(
         files = ["in.jsonl", "out.jsonl"] if command == "batch" else []
         result = CliRunner().invoke(cli, [command, MODEL, *files, "--chat-template", "./none.jinja"])
         assert result.exit_code == 2
-        assert "./none.jinja is no file and no built-in chat template; known: rwkv-world" in result.stderr
+        assert "./none.jinja is not a file or a built-in chat template; known: rwkv-world" in result.stderr
 
 
 def test_two_models_of_one_name_are_refused():

@@ -52,7 +52,7 @@ def load(file: GGUFFile) -> Stacks:
         raise UnsupportedModel(f"{file.path}: {slots} layers of all runs are too many; known: up to {MOST_LAYERS}")
     if slots != source.hyper.layers:
         raise source.tensors.bad(
-            f"metadata key '{ARCH}.block_count'", str(source.hyper.layers), f"{slots}, of all runs"
+            f"metadata key '{ARCH}.block_count'", str(source.hyper.layers), f"{slots}, as the keys of the stacks say"
         )
     start = source.tensors.take("hrm.z_l_init", source.hyper.width)
     two = {name: getattr(source.hyper, name)[:1] * 2 * size for name in ("inner", "heads", "kv_heads")}

@@ -104,12 +104,16 @@ def test_a_lost_device_raises_device_lost(adapter):
         )
 
 
+def lost(*_: object) -> bytes:
+    raise DeviceLost("the GPU was lost")
+
+
 def test_results_are_read_again_after_an_error_that_left_a_buffer_mapped(adapter, monkeypatch):
     """wgpu-native ends the process when a copy into a mapped buffer is submitted."""
     with Device(adapter) as device:
         buffer = device.upload(np.arange(4, dtype=np.uint32), "test")
         with monkeypatch.context() as patch, pytest.raises(DeviceLost):
-            patch.setattr(native.Arrival, "came", lambda _: False)
+            patch.setattr(native.Arrival, "take", lost)
             device.read(buffer)
         assert np.frombuffer(device.read(buffer), np.uint32).tolist() == [0, 1, 2, 3]
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import click
 
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.export.files import MANIFEST, export_plan
+from rwkv_gpu.export.files import MANIFEST, Tell, export_plan
 from rwkv_gpu.export.page import export_single_file, export_web
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.mixes import mix_of
@@ -25,7 +25,7 @@ from .options import shared
 from .page import Page
 from .screen import Screen
 
-Export = Callable[[GGUFFile, Path, str, int | None], dict[str, Any]]
+Export = Callable[[GGUFFile, Path, str, int | None, Tell], dict[str, Any]]
 KINDS: dict[str, Export] = {"plan": export_plan, "web": export_web}
 
 
@@ -49,16 +49,19 @@ def command(
         raise BadInput("--single-file is for `export web`; leave it out, or export web")
     write = export_single_file if single_file else KINDS[kind]
     with _quantised(Path(ModelName.file(model) or builtin_model()), quant) as file:
-        manifest = write(file, Path(target), _digest(file), context)
+        manifest = write(file, Path(target), _digest(file), context, _tell)
     written = Path(target) if single_file else Path(target) / ("index.html" if kind == "web" else MANIFEST)
     data = sum(one["bytes"] for one in manifest["shards"])
-    variants = manifest["variants"]
-    needs, most = variants[-1]["wgsl"], max(one["bytes"] for one in variants)
     echo_text(f"{written}: {len(manifest['shaders'])} shaders, {sized(data)} of weights", err=True)
-    extensions = f" with {', '.join(needs)}" if needs else ""
-    echo_text(f"runs on: any WebGPU device{extensions}, faster with subgroups; takes {sized(most)} of memory", err=True)
     if kind == "web" and not single_file:
         echo_text(f"try it: python3 -m http.server --directory {target}", err=True)
+
+
+def _tell(variants: Sequence[Mapping[str, Any]]) -> None:
+    """Prints which devices can run an export."""
+    needs, most = variants[-1]["wgsl"], max(one["bytes"] for one in variants)
+    extensions = f" with {', '.join(needs)}" if needs else ""
+    echo_text(f"runs on: any WebGPU device{extensions}, faster with subgroups; takes {sized(most)} of memory", err=True)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -37,12 +37,25 @@ SCRIPTS = (
 )
 
 
+Tell = Callable[[Sequence[Mapping[str, Any]]], None]
+
+
+def say_nothing(_variants: Sequence[Mapping[str, Any]]) -> None:
+    """Ignores the variants of a plan."""
+
+
 def export_plan(
-    file: GGUFFile, folder: Path, digest: str, context: int | None = None, more: Iterable[str] = ()
+    file: GGUFFile,
+    folder: Path,
+    digest: str,
+    context: int | None = None,
+    tell: Tell = say_nothing,
+    more: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Writes the manifest, the shards, the scripts and `more` files of `web/` to a folder; returns the manifest.
 
-    One process at a time exports to a folder. Shards that an earlier or a killed export has left are removed.
+    `tell` gets the variants of the plan, with what each needs, before a shard is written. One process at a time exports
+    to a folder. Shards that an earlier or a killed export has left are removed.
     """
     load_next_token_model(file)  # or refuses it, before the folder is made
     try:
@@ -55,7 +68,7 @@ def export_plan(
         def write(name: str, data: bytes) -> None:
             replace_bytes(folder / name, data, lock=lock, private=False)
 
-        manifest = describe(file, digest, context, write)
+        manifest = describe(file, digest, context, write, tell)
         text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
         for name in (*SCRIPTS, *more):
             write(name, script(name).encode())
@@ -72,14 +85,18 @@ def _remove_shards(folder: Path, used: Set[str]) -> None:
                 path.unlink()
 
 
-def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None]) -> dict[str, Any]:
-    """Records a model, passes each shard to `write` with its name, and returns the manifest."""
+def describe(
+    file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None], tell: Tell
+) -> dict[str, Any]:
+    """Records a model, tells the variants, passes each shard to `write` with its name, and returns the manifest."""
     model = load_next_token_model(file)
     words = tokenizer_data(file.metadata)
     chat = None
     with suppress(UnsupportedModel):  # a page needs it, a program may not
         chat = chat_data(file.metadata, model.vocabulary)
     recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))
+    variants = [{"bytes": _memory(recorded, one), **one} for one in recorded.variants]
+    tell(variants)
     shards = []
     for number, data in enumerate(_shards(recorded)):
         digest_of = hashlib.sha256(data).hexdigest()
@@ -108,7 +125,7 @@ def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[
         "states": recorded.states,
         "caches": recorded.caches,
         "sampler": recorded.sampler,
-        "variants": [{"bytes": _memory(recorded, one), **one} for one in recorded.variants],
+        "variants": variants,
     }
 
 

@@ -12,7 +12,7 @@ from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..models.registry import load_next_token_model
 from ..replace_file import replace_bytes
-from .files import SCRIPTS, describe, export_plan, script
+from .files import SCRIPTS, Tell, describe, export_plan, say_nothing, script
 from .words import chat_data
 
 PAGE = ("index.html", "style.css", "page.js", "worker.js", "offline.js")
@@ -24,13 +24,17 @@ _EXPORTS = re.compile(r"^export \{[^}]*\};\n", re.MULTILINE)
 _POLICY = re.compile(r'(?<=http-equiv="Content-Security-Policy" content=")[^"]*')
 
 
-def export_web(file: GGUFFile, folder: Path, digest: str, context: int | None = None) -> dict[str, Any]:
+def export_web(
+    file: GGUFFile, folder: Path, digest: str, context: int | None = None, tell: Tell = say_nothing
+) -> dict[str, Any]:
     """Writes what `export_plan` writes, and the chat page; returns the manifest."""
     _check_chat(file)
-    return export_plan(file, folder, digest, context, PAGE)
+    return export_plan(file, folder, digest, context, tell, PAGE)
 
 
-def export_single_file(file: GGUFFile, target: Path, digest: str, context: int | None = None) -> dict[str, Any]:
+def export_single_file(
+    file: GGUFFile, target: Path, digest: str, context: int | None = None, tell: Tell = say_nothing
+) -> dict[str, Any]:
     """Writes the chat page with scripts, plans and weights inside; returns the manifest."""
     _check_chat(file)
     shards: list[bytes] = []
@@ -43,7 +47,7 @@ def export_single_file(file: GGUFFile, target: Path, digest: str, context: int |
                 "--single-file"
             )
 
-    manifest = describe(file, digest, context, add)
+    manifest = describe(file, digest, context, add, tell)
     replace_bytes(target, single_file(manifest, shards).encode("utf-8", "surrogatepass"), private=False)
     return manifest
 

@@ -145,6 +145,17 @@ def test_impossible_exports_are_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_devices_of_an_export_are_told_before_it_is_written(tiny, tmp_path):
+    told = []
+
+    def tell(variants):
+        told.append((variants[-1]["features"], [*tmp_path.iterdir()]))
+
+    export_web(tiny, tmp_path, "0" * 64, tell=tell)
+    assert [(features, [one for one in files if one.suffix == ".bin"]) for features, files in told] == [([], [])]
+    assert [*tmp_path.glob("shard-*.bin")]
+
+
 def test_a_quantised_export_is_smaller(tmp_path):
     sizes = []
     for arguments in ([], ["--quant", "Q4_0"]):

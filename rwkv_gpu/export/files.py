@@ -12,7 +12,7 @@ from typing import Any
 from ..engine.state_file import fingerprint
 from ..errors import BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
-from ..models.registry import load_next_token_model
+from ..models.registry import Model, load_next_token_model
 from ..replace_file import replace_bytes
 from ..text.tokenizer import load_tokenizer
 from ..writer_lock import WriterLock
@@ -40,16 +40,12 @@ SCRIPTS = (
 Tell = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
-def say_nothing(_variants: Sequence[Mapping[str, Any]]) -> None:
-    """Ignores the variants of a plan."""
-
-
 def export_plan(
     file: GGUFFile,
     folder: Path,
     digest: str,
     context: int | None = None,
-    tell: Tell = say_nothing,
+    tell: Tell = lambda _: None,
     more: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Writes the manifest, the shards, the scripts and `more` files of `web/` to a folder; returns the manifest.
@@ -57,7 +53,7 @@ def export_plan(
     `tell` gets the variants of the plan, with what each needs, before a shard is written. One process at a time exports
     to a folder. Shards that an earlier or a killed export has left are removed.
     """
-    load_next_token_model(file)  # or refuses it, before the folder is made
+    model = load_next_token_model(file)  # or refuses it, before the folder is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = WriterLock(folder / MANIFEST)
@@ -68,7 +64,7 @@ def export_plan(
         def write(name: str, data: bytes) -> None:
             replace_bytes(folder / name, data, lock=lock, private=False)
 
-        manifest = describe(file, digest, context, write, tell)
+        manifest = describe(file, model, digest, context, write, tell)
         text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
         for name in (*SCRIPTS, *more):
             write(name, script(name).encode())
@@ -86,10 +82,14 @@ def _remove_shards(folder: Path, used: Set[str]) -> None:
 
 
 def describe(
-    file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None], tell: Tell
+    file: GGUFFile,
+    model: Model,
+    digest: str,
+    context: int | None,
+    write: Callable[[str, bytes], None],
+    tell: Tell,
 ) -> dict[str, Any]:
     """Records a model, tells the variants, passes each shard to `write` with its name, and returns the manifest."""
-    model = load_next_token_model(file)
     words = tokenizer_data(file.metadata)
     chat = None
     with suppress(UnsupportedModel):  # a page needs it, a program may not

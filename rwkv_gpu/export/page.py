@@ -10,9 +10,9 @@ from typing import Any
 
 from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
-from ..models.registry import load_next_token_model
+from ..models.registry import Model, load_next_token_model
 from ..replace_file import replace_bytes
-from .files import SCRIPTS, Tell, describe, export_plan, say_nothing, script
+from .files import SCRIPTS, Tell, describe, export_plan, script
 from .words import chat_data
 
 PAGE = ("index.html", "style.css", "page.js", "worker.js", "offline.js")
@@ -25,18 +25,18 @@ _POLICY = re.compile(r'(?<=http-equiv="Content-Security-Policy" content=")[^"]*'
 
 
 def export_web(
-    file: GGUFFile, folder: Path, digest: str, context: int | None = None, tell: Tell = say_nothing
+    file: GGUFFile, folder: Path, digest: str, context: int | None = None, tell: Tell = lambda _: None
 ) -> dict[str, Any]:
     """Writes what `export_plan` writes, and the chat page; returns the manifest."""
-    _check_chat(file)
+    _chat_model(file)  # or refuses it
     return export_plan(file, folder, digest, context, tell, PAGE)
 
 
 def export_single_file(
-    file: GGUFFile, target: Path, digest: str, context: int | None = None, tell: Tell = say_nothing
+    file: GGUFFile, target: Path, digest: str, context: int | None = None, tell: Tell = lambda _: None
 ) -> dict[str, Any]:
     """Writes the chat page with scripts, plans and weights inside; returns the manifest."""
-    _check_chat(file)
+    model = _chat_model(file)
     shards: list[bytes] = []
 
     def add(_: str, data: bytes) -> None:
@@ -47,16 +47,19 @@ def export_single_file(
                 "--single-file"
             )
 
-    manifest = describe(file, digest, context, add, tell)
+    manifest = describe(file, model, digest, context, add, tell)
     replace_bytes(target, single_file(manifest, shards).encode("utf-8", "surrogatepass"), private=False)
     return manifest
 
 
-def _check_chat(file: GGUFFile) -> None:
+def _chat_model(file: GGUFFile) -> Model:
+    """The model of a file, if a page can chat with it."""
     try:
-        chat_data(file.metadata, load_next_token_model(file).vocabulary)
+        model = load_next_token_model(file)
+        chat_data(file.metadata, model.vocabulary)
     except UnsupportedModel as error:
         raise UnsupportedModel(f"a page cannot chat with this model: {error}; `export plan` writes no page") from None
+    return model
 
 
 def single_file(manifest: dict[str, Any], shards: Iterable[bytes]) -> str:

@@ -102,7 +102,6 @@ export class Chat {
   current;
 
   constructor(model, { system = null, settings = {}, think = null, conversation = null } = {}) {
-    need(model.manifest.chat, "This model was exported without a chat template; it continues texts only.");
     need(model.manifest.chat, "The model's chat template could not be exported; use generate.");
     this.#model = model;
     const messages = system ? [{ role: "system", content: system }] : [];

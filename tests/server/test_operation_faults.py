@@ -96,35 +96,35 @@ def test_the_time_of_a_refusal_does_not_tell_how_much_of_a_key_is_right(locked, 
 
 
 @pytest.fixture(scope="module")
-def beside():
+def busy():
     with serving(max_body=1 << 20) as server, bystander(server):
         yield server
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", ""])
-def test_a_foreign_host_is_refused_while_others_run(beside, host):
-    assert beside.request("GET", "/v1/models", host=host)[0] == 403
+def test_a_foreign_host_is_refused_while_others_run(busy, host):
+    assert busy.request("GET", "/v1/models", host=host)[0] == 403
 
 
-def test_a_gigabyte_body_and_a_decompression_bomb_are_refused_while_others_run(beside):
+def test_a_gigabyte_body_and_a_decompression_bomb_are_refused_while_others_run(busy):
     head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n"
-    assert b" 413 " in raw(beside, head).splitlines()[0]
+    assert b" 413 " in raw(busy, head).splitlines()[0]
     chunked = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     with contextlib.suppress(ConnectionError):  # the server closes it during the write
-        assert b" 413 " in raw(beside, chunked + (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 40).splitlines()[0]
+        assert b" 413 " in raw(busy, chunked + (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 40).splitlines()[0]
     bomb = gzip.compress(b'{"prompt": "' + b"a" * 20_000_000 + b'"}')
-    assert beside.request("POST", TEXT, bomb, content_encoding="gzip")[0] == 415
+    assert busy.request("POST", TEXT, bomb, content_encoding="gzip")[0] == 415
 
 
-def test_a_head_of_a_megabyte_is_refused_while_others_run(beside):
+def test_a_head_of_a_megabyte_is_refused_while_others_run(busy):
     with contextlib.suppress(ConnectionError):
-        answer = raw(beside, b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * (1 << 20) + b"\r\n\r\n")
+        answer = raw(busy, b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * (1 << 20) + b"\r\n\r\n")
         assert not answer or b" 431 " in answer.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "quiet/../quiet", "a" * 100_000])
-def test_a_model_outside_the_folder_is_not_found_while_others_run(beside, name):
-    assert beside.request("POST", TEXT, {**ASK, "model": name})[0] == 404
+def test_a_model_outside_the_folder_is_not_found_while_others_run(busy, name):
+    assert busy.request("POST", TEXT, {**ASK, "model": name})[0] == 404
 
 
 def test_a_crafted_file_in_the_folder_disturbs_no_other_request(tmp_path):

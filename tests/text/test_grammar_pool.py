@@ -103,16 +103,16 @@ def test_a_grammar_that_takes_too_much_memory_is_refused_with_the_limit(make):
 def test_other_answers_continue_after_a_crash_of_the_process(make, tokenizer):
     grammars = make()
     a, b = (tokenizer.encode("x" + letter)[-1] for letter in "ab")
-    beside = [grammars.grammar(SMALL) for _ in range(2 * PROCESSES)]
-    for grammar in beside:
+    others = [grammars.grammar(SMALL) for _ in range(2 * PROCESSES)]
+    for grammar in others:
         grammar.accept(a)
     for _ in range(3):
         with pytest.raises(BadGrammar, match="stack"):
             grammars.grammar(TOO_MUCH["rules that name each other in Lark"])
-        for grammar in beside:
+        for grammar in others:
             grammar.accept(b)
             assert (grammar.mask()[a // 32] >> (a % 32)) & 1 and not grammar.done
-    for grammar in beside:  # 36 more tokens complete it: all accepted tokens still count
+    for grammar in others:  # 36 more tokens complete it: all accepted tokens still count
         for _ in range(36):
             assert not grammar.done
             grammar.accept(a)

@@ -22,14 +22,14 @@ from ..ops.vocabulary import Alternating, Weight
 Array = npt.NDArray[np.float32]
 ENDS = ".lora_a", ".lora_b"
 FOURS = 4  # columns that kernels read at a time
-MOST_ALTERNATING = 512  # columns of gate and up in one matrix; B then takes 59 MB of the 128 that every device can bind
+MOST_ALTERNATING = 512  # most columns if gate and up are one matrix: B then takes 59 MB; any device binds 128 MB
 MOST_CHANGE = 2.0**14  # maximum change of a weight; more would not fit float16
 MOST_SCALE = 1000.0
 MOST_RANK = 1 << 14
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
 TYPES = "token_types.weight"  # one of its rows is added to every token
-# Tensors that are not factors of a product with the rows of a step, by the end of their names.
+# Names of tensors that an adapter cannot change, as a step does not multiply its rows by them.
 NOT_PRODUCTS = re.compile(r"gate_up_exps|conv|norm|per_layer_token_embd|position_embd")
 EXPERTS = "_exps.weight"
 # Families whose experts scale their inputs.
@@ -98,7 +98,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     stored = [file.tensors[name + end] for end in ENDS]
     of_a, of_b = (one.shape if len(one.shape) > 1 else (1, *one.shape) for one in stored)
     shape = model.tensors[name].shape
-    *experts, rows, columns = shape if len(shape) > 1 else (1, *shape)  # the gate of a shared expert is a row
+    *experts, rows, columns = shape if len(shape) > 1 else (1, *shape)  # the gate of a shared expert is a vector
     if name == TABLE:  # converters store A in the order of token ids
         of_a, rows, columns = of_a[::-1], columns, rows
     rank = of_b[-1]
@@ -107,7 +107,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
             f"{path}: '{name}' has factors {list(of_a)} and {list(of_b)}, but the matrix is "
             f"{[*experts, rows, columns]}; take an adapter that was made for this model"
         )
-    a, b = (_floats(file, one) for one in stored)  # only now, as a wrong file may be of any size
+    a, b = (_floats(file, one) for one in stored)  # read after the checks, as a wrong file may be huge
     a = a.T if name == TABLE else a
     b = b * np.float32(alpha / rank) if alpha else b
     if float(np.abs(a).max()) * float(np.abs(b).max()) > MOST_CHANGE:
@@ -154,7 +154,10 @@ class Adapters:
         return digest.hexdigest()
 
     def scales(self, wanted: Mapping[str, float] | None = None) -> Array:
-        """The scale of each column for a row: by adapter name, by default as loaded. [R]"""
+        """The scale of each adapter column for one row. Adapters not in `wanted` get 0.
+
+        None means the scales at load. [R]
+        """
         known = [one.name for one in self.adapters]
         for name in wanted or ():
             if name not in known:
@@ -193,7 +196,7 @@ class Adapters:
         return factors, values
 
     def _arrays(self, weight: Weight, sources: Sequence[tuple[str, Sequence[int]]]) -> list[Array]:
-        """A for each matrix that a weight is made of, and the rows of B in the weight's order."""
+        """A for each matrix that is part of a weight, and the rows of B in the order of the weight's rows."""
         *experts, count, width = weight.shape if len(weight.shape) > 1 else (*weight.shape, 1)
         if weight.name == TABLE:
             a, b = self._joined(TABLE, (), range(width), count)
@@ -220,7 +223,7 @@ class Adapters:
 
 
 def fits(weight: Weight, name: str) -> bool:
-    """True if a weight is a matrix (or one per expert) that factors of this name can adapt, or a row of a matrix."""
+    """True if factors of this name can adapt a weight: a matrix, one matrix per expert, or a row of a matrix."""
     return name == TYPES or len(weight.shape) == 2 + name.endswith(EXPERTS)
 
 
@@ -270,7 +273,7 @@ def place_factors(
 
 
 def _blocks(values: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
-    """Yields the factors of one block after the other, as bytes."""
+    """Yields the factors block by block, as bytes."""
     blocks: dict[str, dict[str, Tensor]] = {}
     for name, array in values.items():
         block = blocks.setdefault(".".join(name.split(".")[:2]), {})

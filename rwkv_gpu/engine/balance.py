@@ -19,7 +19,7 @@ class Load:
 
 
 def filled(loads: Sequence[Load]) -> list[int]:
-    """Layers of each device if each takes as many as fit; fewer than all in total if memory is short."""
+    """The number of layers of each device if each takes as many as fit. Some layers remain if memory is short."""
     counts, at, layers = [], 0, len(loads[0].sizes)
     for load in loads:
         room, first = load.room, at
@@ -31,9 +31,9 @@ def filled(loads: Sequence[Load]) -> list[int]:
 
 
 def balanced(loads: Sequence[Load]) -> list[int] | None:
-    """Layers of each device, at least one, so that the slowest part takes the least time; None if they do not fit.
+    """The number of layers of each device, at least one, that makes the slowest part fastest; None if they do not fit.
 
-    Among equal splits, the one with the least total time.
+    If several splits have equally fast slowest parts, the one with the least total time wins.
     """
     layers = len(loads[0].sizes)
     # best[end]: (time of the slowest part, total time, counts) of the first `end` layers on the devices so far

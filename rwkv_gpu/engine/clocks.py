@@ -16,7 +16,7 @@ from ..gpu.device import Device
 NVIDIA = 0x10DE
 PAUSE = 0.25  # seconds after which clocks may have dropped
 RAISING = 0.5  # minimum seconds for them to rise
-AGAIN = 0.1  # seconds after which a loop is timed again; it becomes shorter once clocks have risen
+AGAIN = 0.1  # seconds between two timings of a loop, which becomes shorter once clocks have risen
 FASTER = 0.97  # ratio to the previous token's time that indicates rising clocks
 SHARE = 1.0  # share of another device's time; clocks rise in half the time needed with 0.8 or 0.5
 SLOWER = 1.12  # ratio to the recent best time that indicates dropped clocks
@@ -47,7 +47,10 @@ class Clocks:
 
     @classmethod
     def of(cls, devices: Sequence[Device | None]) -> "Clocks | None":
-        """Creates it for these devices; None if their driver is not known to lower clocks like this."""
+        """The clocks of these devices.
+
+        None if their driver does not lower clocks as described above, as far as known.
+        """
         gpus = [one for one in devices if one is not None and one.adapter.kind == "DiscreteGPU"]
         if len(gpus) < len(devices) or any(one.adapter.handle.info["vendor_id"] != NVIDIA for one in gpus):
             return None

@@ -116,7 +116,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """True if a step would do something: a request runs or waits, or an update was not delivered yet."""
+        """True if a step has work: a request runs or waits, or an update was not delivered yet."""
         slots = self._slots
         if slots.waiting or self._in_flight or slots.updated:
             return True
@@ -181,7 +181,7 @@ class Engine:
     def _with_source(self, request: Request, start: int) -> Request:
         """Returns a request to an encoder-decoder whose prompt ends with the token before an answer.
 
-        Nothing of it is stored, because the rows of a source depend on all of it.
+        No prefix of it is stored, because every row of a source depends on the whole source.
         """
         check_length(len(request.ids), self._runner.chunk_size)
         return replace(request, ids=[*request.ids, start], salt=replace(request.salt, once=True))

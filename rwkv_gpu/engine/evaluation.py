@@ -48,7 +48,7 @@ class Evaluator:
         run = self._runner.hidden if hidden else self._runner.step
         size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
         if reads_whole_texts(self._runner.model):
-            size = self._runner.chunk_size  # rows see the whole text
+            size = self._runner.chunk_size  # one step must hold the whole text
         slots, stored = self._slots, self._stored
         while slots.evaluating or not slots.free:
             yield np.zeros((0, 1), np.float32)
@@ -74,7 +74,7 @@ class Evaluator:
     def hidden(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Yields inputs of the head: the index of a text, and rows of it, [rows, D].
 
-        Texts that fit a step together share one; longer ones are evaluated as in `evaluate`.
+        Texts that fit in one step together share it; longer ones are evaluated as in `evaluate`.
         """
         at = 0
         while at < len(texts):

@@ -35,10 +35,10 @@ from .parameters import parameters_of
 from .placement import Placement, place, place_as_asked
 from .speculation.draft_model import draft_options
 
-# Memory that the default context leaves to scratch and other programs, and the caches' limit on a device that does
-# not report its free memory.
+# The default context may use this share of free memory; the rest is for scratch and other programs. UNKNOWN limits the
+# caches if a device does not report its free memory.
 SHARE, UNKNOWN = 0.75, 1 << 30
-LONG_CHUNK, AMPLE = 1024, 16 << 30  # rows of a step if this many bytes are free on a device with matrix units
+LONG_CHUNK, AMPLE = 1024, 16 << 30  # on matrix units: rows of a step, if this many bytes are free
 SCRATCH_SHARE = 0.25  # upper bound of scratch, as a share of memory
 STEP = 1024  # the default context is a multiple of this, or the training length
 

@@ -54,15 +54,15 @@ from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
 Brings = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
-# Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output, further rows,
-# and whether rows see all of their segment.
+# Size of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, output,
+# further inputs, and whether rows see all of their segment.
 Size = tuple[int, int, bool, int, bool, Output, Brings, Whole]
 
 
 class GpuRunner(PartRunner):
     """Runs steps as recorded plans, one for each power of two of rows. With a `share`, runs one part of a model.
 
-    It leaves device memory for a model that will `draft`, and for a projector of as many bytes.
+    Leaves device memory free for a model that will `draft`, and for a `projector` of that many bytes.
     """
 
     asynchronous = True
@@ -112,7 +112,7 @@ class GpuRunner(PartRunner):
         if placement.slots:
             experts = cached_experts(placement.parameters)
             self.expert_caches = expert_caches(device, self.weights, experts, placement.slots)
-        # Rows of a step whose experts all fit the expert cache
+        # Maximum rows of a step whose experts certainly fit in the expert cache
         self._cached_rows = placement.slots // max(1, placement.used)
         self._cached_weights = self.weights.through(self.expert_caches)
         self._states: dict[str, Buffer] = {}
@@ -230,7 +230,7 @@ class GpuRunner(PartRunner):
     def _plan_for(
         self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, *more: Any
     ) -> Plan:
-        """Returns the plan for batches of this size; `more` are the last parts of a `Size`."""
+        """Returns the plan for batches of this size; `more` are the last fields of a `Size`."""
         rows = bucket(rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:

@@ -135,7 +135,8 @@ class HostRunner(PartRunner):
         self._weights, self._states = {}, {}
 
 
-# A step cannot be interrupted, and this many multiplications take a tenth of a second on one core. Fewer rows are slow.
+# This many multiplications take a tenth of a second on one core. Longer steps would delay interrupts, and steps of few
+# rows are slow per row.
 STEP, LEAST_ROWS = 1 << 30, 64
 
 

@@ -35,7 +35,7 @@ class Image(Protocol):
 
     @property
     def columns(self) -> int:
-        """Rows of the language model in one line of the image if positions are two-dimensional; else 0."""
+        """Number of rows in one line of the image if positions are two-dimensional; else 0."""
 
     @property
     def identity(self) -> bytes:
@@ -47,7 +47,7 @@ class Eyes(Protocol):
 
     @property
     def whole(self) -> Whole:
-        """Layers in which each row of an image attends to the whole image."""
+        """The layers in which each row of an image attends to the whole image."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -55,10 +55,13 @@ class Eyes(Protocol):
 
     @property
     def angles(self) -> "PlaneRope | None":
-        """The rotation of rows with positions in a plane."""
+        """How rows with two-dimensional positions are rotated."""
 
     def rows(self, image: Any, salt: int = 0) -> Mapping[str, Floats]:
-        """The rows of an image by name, [R, D] each; those of earlier images are reused with the same salt only."""
+        """The rows of an image by name, [R, D] each.
+
+        Rows of an earlier equal image are reused if it has the same salt.
+        """
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,10 @@ class Spans:
         return span if span is not None and span.start == at else None
 
     def before_whole(self, start: int, end: int) -> int:
-        """The end of a chunk from `start`, at most `end`. An image that must be read as a whole begins a chunk."""
+        """The end of a chunk from `start`, at most `end`.
+
+        A chunk ends before an image that one step must read whole.
+        """
         starts = [span.start for span in self.spans if start < span.start < end] if self._whole else []
         return min(starts, default=end)
 

@@ -13,7 +13,7 @@ from .offload import Offload
 
 EMBEDDINGS = "token_embd.weight", "per_layer_token_embd.weight"  # a step reads one row of these per token
 WITH_EXPERTS = "_exps.bias", "gate_exps.scale", "up_exps.scale"  # read by expert index in products
-# When choosing how many layers keep their experts in main memory, one in this many experts gets a cache slot
+# When layers with experts in main memory are chosen, one in this many experts gets a cache slot
 CACHED = 4
 
 
@@ -116,7 +116,8 @@ def _less_and_less(parameters: Sequence[Parameter]) -> list[Offload]:
 
 
 def _fits(device: Device, parameters: Sequence[Parameter], offload: Offload, room: int) -> bool:
-    """True if the rest fits on the GPU together with copies of a quarter of the offloaded experts."""
+    """True if the remaining weights fit on the GPU together with cached copies of a quarter of the offloaded experts.
+    """
     chosen = place_as_asked(parameters, offload)
     copies = max((p.shape[0] for p in cached_experts(chosen)), default=0) // CACHED
     return _device_bytes(device, chosen) + slot_bytes(chosen) * copies <= room

@@ -112,7 +112,7 @@ class TokenSequence:
 
     @property
     def prompt_key(self) -> tuple[int, int, Salt]:
-        """Equal for sequences whose prompts produce the same pages and states, which they may share."""
+        """A key that is equal for two sequences if they may share the pages and states of their prompts."""
         return self.prompt_hash, self.family, self.salt
 
     def key(self, length: int | None = None) -> Key:
@@ -130,7 +130,10 @@ class TokenSequence:
 
     @property
     def room(self) -> int:
-        """Number of tokens that may be drafted; one position stays free, as the last row also produces a token."""
+        """Number of tokens that may be drafted.
+
+        One position stays free: the row of the last draft also produces a token.
+        """
         room = self.max_length - self.length - 1
         return room if self.context is None else min(room, self.context - len(self.ids))
 
@@ -174,9 +177,9 @@ class TokenSequence:
 
     @property
     def samples_in_order(self) -> bool:
-        """True if the row of a token can only be sampled after the rows before it.
+        """True if a row can only be sampled after the rows before it.
 
-        A device samples all rows at once, so then the host must sample.
+        Then the host must sample, because a device samples all rows at once.
         """
         return self.request.grammar is not None or penalises(self.request.params)
 

@@ -66,7 +66,10 @@ class Slots:
         self.adjusted[sequence.slot] = is_adjusted(int(row["flags"]))
 
     def _next(self) -> TokenSequence | None:
-        """The first waiting sequence whose prompt no other is reading; the others later continue from that prefix."""
+        """The first waiting sequence whose prompt no running sequence is reading.
+
+        The others wait for that prompt's prefix.
+        """
         long = [one for one in self.running if one.read_end > PAGE and not one.paused]
         reading = {one.prompt_key: one for one in long if one.fed + 1 < one.read_end}
         for sequence in self.waiting:

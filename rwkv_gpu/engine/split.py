@@ -60,8 +60,8 @@ class SplitStep:
 
     def __init__(self, runner: "SplitRunner", batch: Batch, sampling: SamplingInputs) -> None:
         self._runner = runner
-        # Rows whose token the previous step has yet to sample, with their slots. As lists: reading single elements of
-        # numpy arrays is slow, while all devices wait.
+        # Rows whose token the previous step has not sampled yet, with their slots. Both are lists: all devices wait
+        # while they are read, and single elements of numpy arrays are slow to read.
         self.sampled = [(row, one ^ FROM_SLOT) for row, one in enumerate(batch.ids.tolist()) if one & FROM_SLOT]
         self.is_sampled = bool(self.sampled)
         self.batch = replace(batch, ids=batch.ids.copy()) if self.is_sampled else batch

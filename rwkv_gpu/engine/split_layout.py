@@ -268,7 +268,7 @@ def lay_out(
             starts = [0, *itertools.accumulate(count for count in counts if count)][:-1]
         parts = parts_of(model, starts, companions.adapters)
         options = completed(model, options, partial(_pages, file, model, used, parts, options))
-        plain = parts_of(model, starts)  # adapters are left out of plans recorded for measuring
+        plain = parts_of(model, starts)  # plans that are recorded to measure memory have no adapters
         config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         extras = extras_of(model, used, parts, config, companions)
         fits = fits_of(file, used, plain, config, extras)

@@ -58,8 +58,8 @@ class StoredPrefixes:
             self._store.adopt(sequence.slot, handle, sequence.fed)
         sequence.checkpoint = sequence.fed
         if not self._store.rewinds:
-            # Two texts share this prefix, so a third may: from now on a state is stored here, a few tokens earlier,
-            # since different texts may begin alike by chance ("What is", "Where is").
+            # Two texts share this prefix, so a third may. From now on a state is stored here, but a few tokens earlier:
+            # the last shared tokens may be a coincidence ("What is", "What is the").
             branch = self.cache.branch(sequence.key()) - BY_CHANCE
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}

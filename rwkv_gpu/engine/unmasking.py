@@ -17,7 +17,7 @@ from .sampling import Sampled
 from .sequence import TokenSequence
 from .slots import Slots
 
-BLOCK = 32  # tokens that are decided together
+BLOCK = 32  # tokens of a block, which are decided together
 BLOCK_STEPS = 16  # maximum number of steps for a block
 CANVAS = 256  # maximum masks after the text
 DIFFUSION = "this model generates by diffusion: it"

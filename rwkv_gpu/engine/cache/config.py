@@ -56,7 +56,7 @@ class CacheConfig:
     chunk_size: int = DEFAULT_CHUNK  # maximum rows of a step
     drafts: int = 0  # maximum drafted tokens of a sequence in a step
     initial: int = 0  # 1 if every text begins with a tuned state
-    rewind: int = 0  # number of tokens that a sequence may go back, to any length
+    rewind: int = 0  # number of last tokens within which a sequence can go back to any length
 
     @classmethod
     def of(cls, model: Model, *, chunk_size: int = DEFAULT_CHUNK, **options: Unpack[CacheOptions]) -> "CacheConfig":
@@ -83,7 +83,8 @@ class CacheConfig:
         config = cls(context, slots, kind, tokens or 0, look_ahead, checkpoints, room, interval, chunk_size, *counts)
         if asked is not None:
             return config
-        # Pages are allocated anyway: those of a whole chat may stay, or a long one is recomputed at every turn.
+        # The pages of one context are allocated in any case, so let them stay: a long chat is not recomputed at every
+        # turn.
         page_bytes, _ = config.each(model.caches, model.states)
         return replace(config, cache_bytes=room + config.max_pages * page_bytes)
 
@@ -99,7 +100,7 @@ class CacheConfig:
 
     @property
     def slack(self) -> int:
-        """Positions kept before a window, for going back to the known tokens and to a page boundary."""
+        """Positions kept before a window, so that a sequence can go back to its known tokens and to a page boundary."""
         return max(self.look_ahead, self.drafts, self.rewind) + PAGE
 
     def window_pages(self, window: int) -> int:
@@ -128,7 +129,7 @@ class CacheConfig:
 
     @property
     def apart(self) -> int:
-        """Tokens between two of these states; above 1 with a long look-ahead."""
+        """Minimum number of tokens between two states of a sequence; above 1 with a long look-ahead."""
         return 1 if self.rewind else max(1, self.look_ahead - 1)
 
     @property
@@ -186,9 +187,9 @@ def _default_cache(state_bytes: int) -> int:
 
 
 def within_bindings(device: Device, model: Contents, config: CacheConfig, *, whole: bool = True) -> CacheConfig:
-    """The config with caches that kernels can bind; for a whole model, fewer steps in flight leave fewer states.
+    """A config whose caches and states kernels can bind. Raises OutOfMemory if there is none.
 
-    Raises if none can be bound.
+    For a `whole` model, a shorter look-ahead may be chosen, as it needs fewer states.
     """
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
     largest = max((config.nbytes(cache) for cache in model.caches), default=0)

@@ -143,9 +143,11 @@ class Pager:
         return self.take(wanted, self.check(wanted))
 
     def check(self, wanted: Sequence[Span]) -> list[Span]:
-        """Discards positions that a step rewrites, and frees pages that it does not see; raises if pages are too few.
+        """Discards positions that a step rewrites, and frees pages that it does not see; raises if there are too few
+        pages.
 
-        Returns the spans that need a new page, for `take`. The others write into a page that is theirs alone.
+        Returns the spans that need new pages, for `take`. The other spans write into a page that no other sequence
+        uses.
         """
         for want in wanted:
             if want.end > self.context:

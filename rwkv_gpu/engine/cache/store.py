@@ -60,7 +60,7 @@ class SequenceStore:
         self.windows = windows or {}
         self._windows = {size: pages.pager for size, pages in self.windows.items()}
         self._pagers = self._windows if pager is None else {0: pager, **self._windows}
-        # Whether a sequence can go back to any length: it has no state, and frees no pages.
+        # Sequences without states, which keep all pages, can go back to any length.
         self.rewinds = states is None and not self.windows
         self._written: dict[int, int] = {}  # smallest valid length of sequences restored without their beginning
 

@@ -8,7 +8,7 @@ from .costs import Gain
 # Kinds of drafts from a model, and from a head; 0 to 3 are lookup drafts, by the length of the match
 MODEL, HEAD = 4, 5
 CHANCES = 0.45, 0.6, 0.75, 0.85, 0.8, 0.75  # initial acceptance rate of each kind
-WEIGHT = 8.0  # tokens that the initial rate counts for; also weight of the global rate for one sequence
+WEIGHT = 8.0  # weight of the initial rate, in tokens; also weight of the global rate for one sequence
 KEEP_ALL, KEEP_ONE = 0.98, 0.95  # decay of old counts after each draft
 SURE = 0.98  # upper limit of a rate
 

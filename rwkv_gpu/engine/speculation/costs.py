@@ -10,7 +10,7 @@ from typing import NamedTuple
 # Cost of an additional row relative to a one-row step; low, so that drafts are tried before anything is measured
 GUESS = 0.05
 LAST = 7  # number of recent measurements used
-FADE = 0.9999  # decay per measurement: what was not measured for long seems cheaper, until it is tried again
+FADE = 0.9999  # decay per measurement: a cost that was not measured for long is assumed lower, until it is tried again
 MOST_FADED = 0.8
 DRAFT_FADED = 0.2  # the same for steps of a draft model, which are not measured while they seem too expensive
 STALE = 0.95  # below this, steps without drafts are measured again: about 500 steps after the last time
@@ -55,7 +55,7 @@ class StepCosts:
         return _between(known, bucket(sequences)) if known else DRAFT_GUESS * self.undrafted(sequences)
 
     def rate(self, sequences: int) -> float:
-        """Tokens per second without drafts."""
+        """Tokens per second of steps without drafts."""
         return sequences / self.undrafted(sequences)
 
     def relative(self, rows: int, sequences: int, drafted: int = 0) -> float:

@@ -7,11 +7,11 @@ from .acceptance import Drafting
 from .costs import StepCosts, bucket
 
 BLIND = 100  # maximum steps without drafts before they must be measured
-TRIAL, WATCHED = 4.0, 1.0  # credit at the start of drafting, if drafts must be tried, and if they can be watched
+TRIAL, WATCHED = 4.0, 1.0  # credit when drafting starts: if drafts must be tried, and if they were watched
 MOST = 16.0  # maximum saved credit, and debt that remains when drafting stops
 REPAID = 1 / 16  # share of the draft model's reading cost that each step repays
-# Credit that a step without drafts saves for the next trial, which is the share of time that trials may lose: after
-# drafts that gained, before anything is known, and after many that lost. Each lost trial halves it.
+# Credit that each step without drafts saves for the next trial. It limits the share of time that trials may lose.
+# It is highest after drafts that gained, lower before any trial, and lowest after many losses; each loss halves it.
 HOPEFUL, NEW, SPARING = 0.08, 0.04, 0.005
 
 

@@ -1,6 +1,6 @@
 """Speculative decoding: proposes drafts, verifies them in a step, and rolls back wrong rows.
 
-The model samples every row of such a step as without drafts, with the same seed and draw number. Rows are accepted
+The model samples every row of such a step with the same seed and draw number as without drafts. Rows are accepted
 while the draft equals the sampled tokens. So drafts never change an answer, at any temperature.
 """
 

@@ -18,7 +18,7 @@ class Drafted(NamedTuple):
 
     steps: int = 0
     read: bool = False  # whether they read texts before drafting
-    reading: bool = False  # whether a text is not read to its end; such a step predicts nothing about later ones
+    reading: bool = False  # whether a text is still being read; such a step's time says nothing about later steps
 
 
 class Speculator:

@@ -66,7 +66,7 @@ def _generation(folder: Path) -> dict[str, Any]:
 
 
 def _value(one: gguf.GGUFValue) -> Value:
-    """A value in the type that it is written in."""
+    """A value in the type with which it is written."""
     value = one.value
     if one.type == gguf.GGUFValueType.FLOAT32:
         return float(value)
@@ -78,7 +78,7 @@ def _value(one: gguf.GGUFValue) -> Value:
 
 
 def _parameters(tensors: Sequence[Planned]) -> tuple[int, int, int, int]:
-    """Counts parameters: all, all without experts, and those of one expert; and the number of experts."""
+    """Counts all parameters, those outside experts, those of one expert, and the experts."""
     experts = [one.shape for one in tensors if "_exps." in one.name and len(one.shape) > 2]
     every = sum(prod(one.shape) for one in tensors)
     count = sum(shape[-3] for shape in experts) // len(experts) if experts else 0

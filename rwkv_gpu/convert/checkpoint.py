@@ -13,7 +13,7 @@ from ..gguf.torch_file import is_torch_file, stored_in_torch_file
 
 ADAPTER = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
-SINGLE = "model.safetensors", "pytorch_model.bin"  # or several files that `INDEX` lists
+SINGLE = "model.safetensors", "pytorch_model.bin"  # a single file of weights; otherwise `INDEX` lists several
 INDEX = ".index.json"  # after the name
 MOST_SMALL = 64 << 20  # bytes
 

@@ -11,7 +11,7 @@ MOST, LARGEST = 1 << 24, 1e30  # a size, and a number
 # The key of the text model in a model with vision or audio.
 PARTS = "text_config", "llm_config"
 Default = Any | Callable[["Config"], Any]
-# Keys of a rotation that older files have next to it.
+# Keys of a rotation that older files store next to the object of the rotation.
 OUTSIDE = {
     "rope_theta": ("rope_theta", "rotary_emb_base", "theta"),
     "rope_type": (),
@@ -23,7 +23,7 @@ LOCAL = "rope_local_base_freq", "local_rope_theta", "swa_rope_theta"
 
 @dataclass(frozen=True)
 class Config:
-    """The keys of a model of text. A null is a missing key."""
+    """The keys of a text model. A key whose value is null counts as missing."""
 
     folder: Path
     values: Mapping[str, Any]
@@ -109,7 +109,7 @@ class Config:
 
     @property
     def rotations(self) -> dict[str, Any]:
-        """How positions rotate: one rotation, or one under `full_attention` and one under `sliding_attention`."""
+        """The rotations of positions: a single one, or one for `full_attention` and one for `sliding_attention`."""
         found = self.values.get("rope_parameters", self.values.get("rope_scaling"))
         if not isinstance(found if found is not None else {}, dict):
             raise self.wrong("rope_parameters", found, "an object")
@@ -126,7 +126,7 @@ class Config:
         return rotations
 
     def rotation(self, kind: str = "full_attention") -> dict[str, Any]:
-        """The rotation in layers of a kind; the only one is that of full attention."""
+        """The rotation in layers of a kind; a single rotation counts as that of full attention."""
         rotations = self.rotations
         found = rotations.get(kind, rotations if kind == "full_attention" else {})
         if not isinstance(found, dict):

@@ -45,7 +45,7 @@ def convert(
     base: Path | None = None,
     lock: WriterLock | None = None,
 ) -> dict[str, Format]:
-    """Writes `target`; returns the format of each tensor. The default is the 16-bit float nearest to the checkpoint.
+    """Writes `target`; returns the format of each tensor. The default is the checkpoint's type of 16-bit floats.
 
     `base` is the folder of the model that an adapter was trained on. Adapters are written in F32 by default. `lock` is
     that of a caller who has already locked `target`.

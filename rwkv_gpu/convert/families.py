@@ -29,7 +29,8 @@ def _head_size(config: Config) -> int:
     return config.size("hidden_size") // _heads(config)
 
 
-# Llama's rotations pair a number with its neighbour in a file, and with the one half a head away in a checkpoint.
+# In a file, Llama's rotations pair a number with its neighbour. In a checkpoint, they pair it with the number half a
+# head away.
 
 
 def in_pairs(config: Config, heads: int) -> Indices:

@@ -20,7 +20,7 @@ Tensors = Mapping[str, Stored]
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]  # a pattern of names, and its replacement
 Names = Callable[
     [str, tuple[str, ...]], str | None
-]  # a name in a checkpoint, and suffixes that stay; returns the name in a file
+]  # takes a name in a checkpoint, and suffixes to keep; returns the name in a file
 # Parts of models with vision or audio, and buffers that are computed.
 DROPPED = re.compile(
     r"^(?:mlp|vit\.|merger\.|resampler\.)|visual\.|vision[._]|audio[._]|projector\.|patch_embed|\.rotary_emb\.inv_freq$"
@@ -120,7 +120,7 @@ def _planned(family: Family, config: Config, tensors: Tensors) -> Iterator[Plann
 
 
 def _changed(config: Config, name: str, planned: Planned) -> Planned:
-    """The tensor in the shape that its change gives. Raises BadFile where rows or columns are too few or too many."""
+    """The tensor in the shape after its change. Raises BadFile if rows or columns are too few or too many."""
     shape, change = planned.sources[0].shape, planned.change
     wanted = [(-1, change.columns), *([(0, change.rows)] if change.rows is not None else [])]
     for axis, order in wanted:

@@ -33,8 +33,8 @@ class Layout:
     lerps: Sequence[str]  # stacked to time_mix_lerp_fused
     heads: str = ""  # [heads, head size]
     ignored: str = r"(?!)"  # a pattern of names
-    zeros: Mapping[str, Callable[[int], tuple[int, ...]]] = field(default_factory=dict)  # shapes by the width
-    lerps_are: str = ""  # how they are reshaped
+    zeros: Mapping[str, Callable[[int], tuple[int, ...]]] = field(default_factory=dict)  # added zeros: shape by width
+    lerps_are: str = ""  # the reshape of these lerps
 
 
 def _both(name: str, target: str) -> list[tuple[str, str, str]]:
@@ -102,7 +102,7 @@ RWKV6 = Layout(
 
 _MIX = [(f"blocks.{{i}}.ffn.time_mix_{letter}", f"channel_mix_lerp_{letter}.weight", "rest") for letter in "kr"]
 _RECEPTANCE = ("blocks.{i}.ffn.receptance.weight", "channel_mix_receptance.weight", "")
-# RWKV-5.2 becomes RWKV-6 with mixes and decays that do not depend on data: low-rank matrices of zeros.
+# RWKV-5.2 becomes RWKV-6. Its mixes and decays do not depend on data, so the low-rank matrices are zeros.
 RWKV5 = Layout(
     "rwkv6",
     "blocks.0.att.time_faaaa",
@@ -189,7 +189,7 @@ LAYOUTS = (RWKV7, RWKV6, WEB6, RWKV5, WEB5, RWKV4, FLA7)
 
 
 def layout_of(tensors: Mapping[str, Stored]) -> Layout | None:
-    """The layout of a checkpoint of RWKV. That of web-rwkv for RWKV-7 shows in the shape of a matrix."""
+    """The layout of a checkpoint of RWKV. The shape of a matrix distinguishes web-rwkv's layout of RWKV-7."""
     found = next((layout for layout in LAYOUTS if layout.mark in tensors), None)
     low, table = (tensors.get(name) for name in ("blocks.0.att.w1", "emb.weight"))
     if found is RWKV7 and low and table and low.shape[:1] != low.shape[1:] == table.shape[1:]:
@@ -273,7 +273,7 @@ def _metadata(architecture: str, shapes: Mapping[str, tuple[int, ...]], layers: 
         "attention.layer_norm_epsilon": EPS,
         **({"wkv.head_size": head} if head else {}),
         "feed_forward_length": rows("channel_mix_key"),
-        "attention.head_count": 0,  # llama.cpp wants it
+        "attention.head_count": 0,  # llama.cpp requires the key
     }
     if architecture == "rwkv6":
         sizes |= {

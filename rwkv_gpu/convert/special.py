@@ -118,7 +118,7 @@ def _read_template(found: Found, template: Mapping[str, Any], has_config: bool) 
 
 
 def _read_separator(found: Found, between: Sequence[Mapping[str, Any]], last: str, has_config: bool) -> None:
-    """True if a token separates the two texts of a pair."""
+    """Finds out if a token separates the two texts of a pair."""
     known = found.named("sep"), found.named("eos")
     second = len(between) == 2 and _token(between[1]) in known and bool(_token(between[1]))
     found.added["sep"] = bool(second or (_token(between[0]) in known and _token(between[0]) and not last))

@@ -11,7 +11,7 @@ from .sentencepiece import merged_pieces, sentencepiece
 from .special import special_keys
 from .vocabulary import CONTROL, NORMAL, SPACE, Vocabulary, added_tokens
 
-CONTINUES = "##"  # begins a token of WordPiece that continues a word
+CONTINUES = "##"  # prefix of a WordPiece token that continues a word
 _CONTRACTIONS, _END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _END
 _MARKED = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _END
@@ -21,7 +21,7 @@ _CASED = (
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _END
 )
 BYTES, DIGITS = "words of GPT-2", "single digits"
-# How text is split into words: names for `tokenizer.ggml.pre`, without and with a token before each text.
+# The ways to split text into words: names for `tokenizer.ggml.pre`, without and with a token before each text.
 PRE = {
     (_WORDS % r"\p{N}",): ("qwen2", "deepseek-r1-qwen"),
     (_MARKED,): ("qwen35", "qwen35"),

@@ -27,7 +27,7 @@ class Vocabulary:
         """Sets a token, or replaces it."""
         if type(number) is not int or not 0 <= number < self.size or not isinstance(text, str):
             raise ValueError(f"a token has no number below {self.size}, the rows of the embedding")
-        text.encode()  # raises ValueError for halves of characters
+        text.encode()  # raises ValueError for unpaired surrogates
         self.rows[number] = text, score, kind
 
     def add(self, number: int, content: str, *, special: bool, score: float = ADDED_SCORE) -> None:

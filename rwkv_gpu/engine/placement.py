@@ -116,8 +116,7 @@ def _less_and_less(parameters: Sequence[Parameter]) -> list[Offload]:
 
 
 def _fits(device: Device, parameters: Sequence[Parameter], offload: Offload, room: int) -> bool:
-    """True if the remaining weights fit on the GPU together with cached copies of a quarter of the offloaded experts.
-    """
+    """True if the remaining weights fit on the GPU with cached copies of a quarter of the offloaded experts."""
     chosen = place_as_asked(parameters, offload)
     copies = max((p.shape[0] for p in cached_experts(chosen)), default=0) // CACHED
     return _device_bytes(device, chosen) + slot_bytes(chosen) * copies <= room

@@ -50,10 +50,10 @@ def export_plan(
 ) -> dict[str, Any]:
     """Writes the manifest, the shards, the scripts and `more` files of `web/` to a folder; returns the manifest.
 
-    `tell` gets the variants of the plan, with what each needs, before a shard is written. One process at a time exports
-    to a folder. Shards that an earlier or a killed export has left are removed.
+    `tell` gets the variants of the plan and their requirements before the first shard is written. Only one process at a
+    time exports to a folder. Shards left by an earlier or killed export are removed.
     """
-    model = load_next_token_model(file)  # or refuses it, before the folder is made
+    model = load_next_token_model(file)  # raises an error for other models, before the folder is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = WriterLock(folder / MANIFEST)
@@ -68,7 +68,7 @@ def export_plan(
         text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
         for name in (*SCRIPTS, *more):
             write(name, script(name).encode())
-        write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # comes last: a folder with it is complete
+        write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # written last: a folder that has it is complete
         _remove_shards(folder, {one["file"] for one in manifest["shards"]})
     return manifest
 
@@ -77,7 +77,7 @@ def _remove_shards(folder: Path, used: Set[str]) -> None:
     """Removes shards of other exports from a folder, and unfinished ones."""
     for path in folder.iterdir():
         if LEFT.fullmatch(path.name) and path.name not in used:
-            with suppress(OSError):  # a web server on Windows has it open
+            with suppress(OSError):  # on Windows, a web server may keep it open
                 path.unlink()
 
 
@@ -89,10 +89,10 @@ def describe(
     write: Callable[[str, bytes], None],
     tell: Tell,
 ) -> dict[str, Any]:
-    """Records a model, tells the variants, passes each shard to `write` with its name, and returns the manifest."""
+    """Records a model, passes the variants to `tell` and each shard to `write`, and returns the manifest."""
     words = tokenizer_data(file.metadata)
     chat = None
-    with suppress(UnsupportedModel):  # a page needs it, a program may not
+    with suppress(UnsupportedModel):  # a page needs a tokenizer; a program may not
         chat = chat_data(file.metadata, model.vocabulary)
     recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))
     variants = [{"bytes": _memory(recorded, one), **one} for one in recorded.variants]
@@ -140,13 +140,16 @@ def _name(file: GGUFFile) -> str:
 
 
 def _parts(source: str, texts: dict[str, int]) -> list[int]:
-    """Splits a shader into texts that shaders share; returns their numbers. The first line of a text is unindented."""
+    """Splits a shader into texts that several shaders share; returns their numbers.
+
+    The first line of each text is not indented.
+    """
     lines = re.sub(r"\s*\n\s*\n|[ \t]+(?=\n)", "\n", source)
     return [texts.setdefault(text, len(texts)) for text in PART.findall(lines)]
 
 
 def _buffers(recorded: Recorded) -> list[dict[str, Any]]:
-    """Each buffer; those with data have the place of their bytes in all shards together."""
+    """Describes each buffer. If it has data, its place is counted over all shards."""
     rows, at = [], 0
     for buffer in recorded.buffers:
         row: dict[str, Any] = {"bytes": buffer.nbytes}

@@ -17,7 +17,7 @@ from .words import chat_data
 
 PAGE = ("index.html", "style.css", "page.js", "worker.js", "offline.js")
 WORKER = (*SCRIPTS, "worker.js")
-MOST_SINGLE = 60 << 20  # bytes of weights that one file may have; browsers load it as text
+MOST_SINGLE = 60 << 20  # maximum bytes of weights in one file, which browsers load as text
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w-]+\.js";\n', re.MULTILINE)
 _EXPORTED = re.compile(r"^export (?=(?:async |const |class |function ))", re.MULTILINE)
 _EXPORTS = re.compile(r"^export \{[^}]*\};\n", re.MULTILINE)
@@ -28,7 +28,7 @@ def export_web(
     file: GGUFFile, folder: Path, digest: str, context: int | None = None, tell: Tell = lambda _: None
 ) -> dict[str, Any]:
     """Writes what `export_plan` writes, and the chat page; returns the manifest."""
-    _chat_model(file)  # or refuses it
+    _chat_model(file)  # raises an error for models that cannot chat
     return export_plan(file, folder, digest, context, tell, PAGE)
 
 
@@ -81,13 +81,13 @@ def single_file(manifest: dict[str, Any], shards: Iterable[bytes]) -> str:
 
 
 def bundle(names: Iterable[str]) -> str:
-    """Joins modules into one script. Their top-level names differ, and each imports only modules before it."""
+    """Joins modules into one script. Their top-level names must differ, and each may import only earlier modules."""
     texts = (_EXPORTED.sub("", _EXPORTS.sub("", _IMPORT.sub("", script(name)))) for name in names)
     return '"use strict";\n' + "".join(texts)
 
 
 def _inert(text: str) -> str:
-    """JSON that cannot end the element that contains it."""
+    """JSON without text that could end the HTML element that contains it."""
     return text.replace("<", "\\u003c")
 
 

@@ -33,7 +33,7 @@ STATES = 2  # copies of each state: a step reads one, and writes the other
 DECODE = 1  # rows of the plan for decode
 PREFILL = (16, 128)  # rows of the plans for prompts
 INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension
-SUBGROUPS = (0, 4, 32)  # fewest lanes of a device's subgroups for each variant; 0: it needs none
+SUBGROUPS = (0, 4, 32)  # minimum subgroup size of a device for each variant; 0: no subgroups needed
 CONFORMING = {
     "lanes_per_key": 0, "reduce": "workgroup", "row_lanes": 64, "merged_rows": 0, "merged_batch_rows": 0,
     "fuses_routing": False,
@@ -96,7 +96,7 @@ def record(file: GGUFFile, model: Model, context: int | None = None, suppressed:
     write_weights(device, file, places)
     recorded, recording = Recorded(device, config), _Memory(device, model, config, suppressed)
     scratch, numbers = Scratch(device), _Numbers(recorded)
-    for subgroup in SUBGROUPS:  # the portable one first: it takes most memory, which the others share
+    for subgroup in SUBGROUPS:  # the portable variant first: it needs the most memory, which the others share
         device.capabilities, tuning = _device(subgroup)
         plans = []
         for rows in (DECODE, *PREFILL):
@@ -107,18 +107,18 @@ def record(file: GGUFFile, model: Model, context: int | None = None, suppressed:
             step = place_step(device, weights, scratch, recorder.graph, dispatches, outputs, each=["chosen"])
             plans.append(numbers.plan(rows, step, recorder))
         recorded.add_variant(subgroup, plans)
-    recorded.variants.reverse()  # the best first
+    recorded.variants.reverse()  # now the best variant comes first
     recording.describe(recorded, numbers)
     return recorded
 
 
 class _Memory:
-    """The memory of one sequence that outlives a step: states, keys and values, sampler."""
+    """The memory of one sequence that outlives a step: states, keys and values, and sampler state."""
 
     def __init__(self, device: HostDevice, model: Model, config: CacheConfig, suppressed: Sequence[int]) -> None:
         self._device, self._model, self._config = device, model, config
         self._states = {state.name: self._slice(STATES * 4 * math.prod(state.shape), "state") for state in model.states}
-        # All layers keep all positions, also those with a window: one page table serves all.
+        # All layers keep all positions, even those with a window, so that one page table serves all.
         self._caches = {
             cache.name: tuple(
                 self._slice(max(1, config.max_pages) * config.page_bytes(cache), f"{what} of {cache.name}")

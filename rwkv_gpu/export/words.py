@@ -31,11 +31,11 @@ KINDS: dict[type[Tokenizer], str] = {
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ESCAPED = re.compile(r"\\(p\{\w+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _INTERSECTION = re.compile(r"\[([^\[\]]*)&&\[")
-_KEPT = "nrtvf^$\\.*+?()[]{}|/-"  # letters that mean the same after a backslash in both languages
+_KEPT = "nrtvf^$\\.*+?()[]{}|/-"  # characters that mean the same after a backslash in both languages
 
 
 def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The tokenizer of a file. Bytes are texts of the letters U+0000 to U+00FF."""
+    """The tokenizer of a file. Bytes are texts of the characters U+0000 to U+00FF."""
     tokenizer = load_tokenizer(metadata)
     kind = KINDS.get(type(tokenizer))
     if kind is None:
@@ -86,7 +86,7 @@ def _letters(data: bytes) -> str:
 
 
 def patterns(row: PreTokenizer) -> list[str]:
-    """The patterns of a way to cut words as regular expressions of JavaScript with the flag v."""
+    """The patterns that split text into words, as JavaScript's regular expressions with the flag v."""
     return [_javascript(pattern) for pattern in row.patterns]
 
 
@@ -103,7 +103,7 @@ def _javascript(pattern: str) -> str:
             continue
         at += 1
         depth += (letter == "[") - (letter == "]")
-        found.append("\\" + letter if depth and letter in "(){}/|" else letter)  # letters with a meaning in sets
+        found.append("\\" + letter if depth and letter in "(){}/|" else letter)  # special characters in sets
     return "".join(found)
 
 
@@ -123,8 +123,8 @@ def _escape(escaped: str, inside: bool) -> str:
 def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """The texts between the messages of a conversation, in the model's template, and how it edits the messages.
 
-    A browser joins them. The result is compared with what the template renders, also of reasoning in earlier answers.
-    `think` has what differs with reasoning on, and off.
+    A browser joins them. The result is compared with what the template renders, also for reasoning in earlier answers.
+    `think` has the differences if reasoning is on, and if it is off.
     """
     tokenizer = load_tokenizer(metadata)
     try:
@@ -148,7 +148,7 @@ def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
 
 
 def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
-    """The part of `chat_data` that may depend on reasoning: on, off, or as the template has it."""
+    """The part of `chat_data` that may depend on reasoning: on, off, or the template's default."""
     data = _between(chat, think)
     talks = [*CONVERSATIONS, *_thoughtful(marks)]
     if data["system"] is None:
@@ -166,7 +166,7 @@ def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
 
 Messages = Sequence[Mapping[str, str]]
 _S, _U, _R, _A, _V = "a-system-text", "a-question", "a-thought", "an-answer", "another-one"
-_BLANK = rf"[{_SPACE}\x1c-\x1f]"  # what Python strips
+_BLANK = rf"[{_SPACE}\x1c-\x1f]"  # the white space that Python's `strip` removes
 _END = r"(?![\s\S])"  # the end of a text, in Python and in JavaScript
 
 
@@ -180,7 +180,7 @@ def _edits(marks: Marks, lead: str, around: tuple[str, str]) -> Iterator[dict[st
     drops = [*(rf"^[\s\S]*{closing}{rest}" for rest in rests), rf"{opening}[\s\S]*?(?:{closing}|{_END})()"]
     kept = (rf"^{gap}{opening}{gap}([\s\S]*?){gap}{closing}{gap}" for gap in (r"\n*", f"{_BLANK}*"))
     thoughts: list[list[Edit]] = [[], *([[drop, "", ""]] for drop in drops), *([[one, *around]] for one in kept)]
-    lines: list[list[Edit]] = [[], [[r"\r(?=\n)()", "", ""], [r"\n(?=\n)()", "", ""]]]  # blank lines are left out
+    lines: list[list[Edit]] = [[], [[r"\r(?=\n)()", "", ""], [r"\n(?=\n)()", "", ""]]]  # removes blank lines
     start, end = f"^{_BLANK}+()", f"{_BLANK}+{_END}()"
     strips: list[list[Edit]] = [[], *([[strip, "", ""]] for strip in (f"{start}|{end}", start, end))]
     lacks = "", rf"(?![\s\S]*{closing})", rf"(?![\s\S]*{opening})"
@@ -194,7 +194,7 @@ def _edits(marks: Marks, lead: str, around: tuple[str, str]) -> Iterator[dict[st
 def _reasons(
     chat: ChatFormat, marks: Marks, think: bool | None, data: Mapping[str, Any]
 ) -> tuple[str, str, tuple[str, str]]:
-    """The text before an earlier answer up to marks of reasoning, these marks, and the texts around its reasoning."""
+    """For an earlier answer: the text before its reasoning marks, the marks, and the texts around its reasoning."""
     answer = re.split("|".join(map(re.escape, (marks.opening, marks.closing))), data["answer"])[0]
     talk = _talk(_U, f"{marks.opening}\n{_R}\n{marks.closing}\n\n{_A}", _V)
     before, _, after = _rendered(chat, talk, think).partition(_R)
@@ -234,7 +234,7 @@ def _rendered(chat: ChatFormat, messages: Messages, think: bool | None, *, opens
 
 
 def _between(chat: ChatFormat, think: bool | None) -> dict[str, Any]:
-    """The texts around the messages of a conversation with an answer, and of one with a system text."""
+    """The texts around the messages of two conversations: one with an answer, and one with a system text."""
     talk = _talk(_U, _A, _V)
     start, rest = _cut(_rendered(chat, talk, think), _U)
     answer, rest = _cut(rest, _A)
@@ -271,7 +271,7 @@ def join(chat: Mapping[str, Any], messages: Messages) -> str:
     """The prompt of a conversation, as the browser makes it."""
     after = {"system": "first", "user": "answer", "assistant": "question"}
     turns = [(message["role"], _edited(chat, message)) for message in messages]
-    if chat["late"] and turns[0][0] == "system":  # the system text is a part of the last question
+    if chat["late"] and turns[0][0] == "system":  # the template puts the system text into the last question
         turns = [*turns[1:-1], ("user", turns[0][1] + chat["first"] + turns[-1][1])]
     prompt = chat["system" if turns[0][0] == "system" else "start"]
     for number, (_, text) in enumerate(turns):

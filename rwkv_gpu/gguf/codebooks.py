@@ -16,7 +16,7 @@ FORMATS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
 
 @cache
 def codebook(name: str) -> npt.NDArray[np.uint8]:
-    """The table of a format as bytes; none for formats without one."""
+    """The table of a format as bytes; empty for formats without one."""
     if name not in FORMATS:
         return np.empty(0, np.uint8)
     kind: Any = getattr(quants, name)

@@ -70,7 +70,7 @@ class Cursor:
         return self._end - self.pos
 
     def bad(self, what: str, at: int, found: str, expected: str) -> BadFile:
-        """The error for bad data. All have this form: what, where, what was found, what was expected."""
+        """The error for bad data. All errors have this form: what, where, what was found, what was expected."""
         return BadFile(f"{self._source.path}: {what} at byte {at}: found {found}, expected {expected}")
 
     def take(self, nbytes: int, what: str) -> bytes:
@@ -95,7 +95,7 @@ class Cursor:
         return int(U64.unpack(self.take(8, what))[0])
 
     def count(self, what: str, smallest: int) -> int:
-        """A count of items of at least `smallest` bytes each. Refused where the file has no room for all of them."""
+        """A count of items of at least `smallest` bytes each. Refused if the rest of the file is too short for them."""
         at, n = self.pos, self.u64(what)
         if n * smallest > self.left:
             room = f"at most {self.left // smallest} in the {self.left} bytes left: {self._remedy()}"
@@ -156,7 +156,7 @@ class Cursor:
         return values.view(np.bool_)
 
     def strings(self, what: str, count: int) -> list[str]:
-        """Many strings: in bulk where they lie completely inside the window, one by one across its edge."""
+        """Many strings: in bulk if they lie completely inside the window, else one by one."""
         strings: list[str] = []
         while len(strings) < count:
             strings.append(self.string(f"string {len(strings)} of {what}"))

@@ -54,14 +54,14 @@ class GGUFFile(Fields):
         self.paths = [part.path for part in parts]
         self.version = parts[0].header.version
         self.overridden: Mapping[str, Override] = {}  # keys of the metadata that were replaced
-        self.apart: frozenset[str] = frozenset()  # matrices that are not interleaved with another
+        self.apart: frozenset[str] = frozenset()  # names of matrices that are not interleaved with other matrices
         self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)
         self._sources = [part.source for part in parts]
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Scans the file, and the other parts where it is one part of a split model."""
+        """Scans the file, and all other parts if it is one part of a split model."""
         with ExitStack() as stack:
             parts = _open_all(Path(path), stack)
             file = cls(parts, _joined(parts))
@@ -120,7 +120,7 @@ def _check_range(tensor: TensorInfo, start: int, stop: int) -> None:
 
 
 def _open_all(path: Path, stack: ExitStack) -> list[Part]:
-    """Every part of the model, in order; one for a file that is not split."""
+    """All parts of the model, in order; a file that is not split is its only part."""
     given = _open_part(path, 0, stack)
     count = given.fields.int("split.count", low=0, high=65535, default=0)
     if count < 2:  # merged files have a count of 0
@@ -145,7 +145,7 @@ def _open_part(path: Path, index: int, stack: ExitStack) -> Part:
 
 
 def _part_paths(path: Path, count: int) -> list[Path]:
-    """The paths of all parts of a split model. Raises BadFile where one is missing."""
+    """The paths of all parts of a split model. Raises BadFile if one is missing."""
     name = PART.fullmatch(path.name)
     if name is None or int(name["count"]) != count:
         wanted = f"-00001-of-{count:05d}.gguf"

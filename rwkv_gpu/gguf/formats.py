@@ -1,6 +1,6 @@
-"""How ggml stores numbers: one row per tensor type, `block` weights in `nbytes` bytes.
+"""How ggml stores numbers. Each tensor type is a row: a block has `block` weights in `nbytes` bytes.
 
-FORMATS are the types our kernels read. SIZES are all that llama.cpp knows: enough to lay out any file, and no more.
+FORMATS are the types that our kernels read. SIZES has the block sizes of all types in llama.cpp, to lay out any file.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Format:
     type: int
     block: int
     nbytes: int
-    run: int = 0  # weights that a kernel decodes at a time, by one scale; 0 where none reads the type
+    run: int = 0  # weights that share a scale, which a kernel decodes at a time; 0: no kernel reads the type
     shared: tuple[str, ...] = ()  # shader parts that its own part calls
 
     @property

@@ -37,7 +37,7 @@ def aligned(nbytes: int) -> int:
 def write_header(metadata: Mapping[str, Value], tensors: Sequence[Described], written: Sequence[bytes] = ()) -> bytes:
     """A header of version 3, padded to the alignment. The data follow in the same order, each padded too.
 
-    `written` are keys with their values, as another header has them; they come first.
+    `written` are keys and values as bytes of another header; they come first.
     """
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(written) + len(metadata)), *written]
     parts += [_string(key) + _value(value) for key, value in metadata.items()]

@@ -1,6 +1,6 @@
-"""Importance matrices: how much an error in each column of a matrix counts, as llama.cpp's `llama-imatrix` measures it.
+"""Importance matrices of llama.cpp's `llama-imatrix`: how much an error in each column of a matrix counts.
 
-Both forms are read: the GGUF one, and the older binary one.
+Reads both kinds of files: GGUF, and the older binary one.
 """
 
 import os
@@ -21,7 +21,7 @@ MOST_BYTES = 2 << 30  # maximum bytes of a file: more than any model has
 
 
 def read_imatrix(path: Path) -> Mapping[str, Floats]:
-    """The importance of columns by the names of tensors, [matrices, width]: several where a tensor stacks experts."""
+    """The importance of columns by tensor name, [matrices, width]; a tensor of experts has several matrices."""
     try:
         with open(path, "rb") as file:
             head = file.read(4)
@@ -86,7 +86,7 @@ def _from_binary(path: Path) -> dict[str, Floats]:
 
 
 def _room(path: Path, room: int, nbytes: int) -> int:
-    """The bytes that may still be read after some more."""
+    """The bytes that may still be read after `more` bytes."""
     if nbytes > room:
         raise BadFile(f"{path}: has more than {MOST_BYTES:,} bytes of importance; it is not an imatrix file")
     return room - nbytes

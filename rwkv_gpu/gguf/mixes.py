@@ -1,6 +1,6 @@
-"""Which format each tensor of a model gets, by the names that llama.cpp's `llama-quantize` has for mixes.
+"""Chooses the format of each tensor of a model. Mixes have the names of llama.cpp's `llama-quantize`.
 
-A mix such as Q4_K_M has a format for most matrices, and gives more bits to those whose errors cost most.
+A mix such as Q4_K_M uses one format for most matrices, and gives more bits to those whose errors cost most.
 """
 
 import re
@@ -39,7 +39,7 @@ class Mix:
     values: int = 0  # number of first layers in which values get the format of `first`
     head: str = ""  # format of the output matrix, or a tied embedding; default: Q6_K, or unchanged floats
     table: str = ""  # format of an embedding that is not tied
-    experts: str = ""  # format of experts, if only these get one of their own
+    experts: str = ""  # format of experts, if the mix has one for experts only
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,17 @@ def pure_mix(mix: Mix) -> Mix:
 
 @dataclass(frozen=True)
 class Choice:
-    """The format of a tensor, and why it is not the one of the mix; no reason if it is."""
+    """The format of a tensor, and the reason if it differs from that of the mix."""
 
     format: Format
     reason: str = ""
 
 
 def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = ()) -> dict[str, Format]:
-    """The format of each tensor. Vectors and small matrices stay as they are; of several rules the first counts."""
+    """The format of each tensor. Vectors and small matrices stay unchanged.
+
+    If several rules match, the first applies.
+    """
     return {name: choice.format for name, choice in choices_of(mix, tensors, rules).items()}
 
 
@@ -183,7 +186,7 @@ def choices_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
 
 
 def _why_kept(tensor: TensorInfo) -> str:
-    """Why a tensor keeps its format in every mix; empty if it does not."""
+    """Why a tensor keeps its format in every mix; empty if it may change."""
     if len(tensor.shape) < 2:
         return "vectors"
     if not tensor.name.endswith(".weight"):
@@ -198,7 +201,7 @@ def _grouped(tensors: Sequence[TensorInfo]) -> bool:
 
 
 def _named(mix: Mix, role: str, layer: int, layers: int, *, grouped: bool) -> str:
-    """The format of the tensor of a role in a layer, counted among those that have it."""
+    """The format of a tensor by its role and its layer, which is counted among the layers with this role."""
     eighth = layers // 8
     few = mix.values if role == "value" else layers // 16 if mix.base == "Q3_K" else eighth
     if layer < few and role in mix.first:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..errors import BadInput, printable
 
 Override = int | float | bool | str
-LONGEST_KEY, LONGEST_TEXT = 256, 127  # of a text value, as in llama.cpp
+LONGEST_KEY, LONGEST_TEXT = 256, 127  # limits of a key and of a text value, as in llama.cpp
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 TYPES: dict[str, Callable[[str], Override]] = {
     "int": int, "float": float, "bool": lambda text: TRUTHS[text], "str": str,

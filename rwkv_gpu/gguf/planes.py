@@ -17,7 +17,7 @@ from .formats import Format
 
 Bytes = npt.NDArray[np.uint8]
 
-# The values that a weight's bits stand for, relative to d, in types that the package gguf cannot dequantise.
+# For types that the package gguf cannot dequantise: the values of a weight's bits, relative to d.
 LEVELS = {"Q1_0": np.array([-1, 1], np.float32), "Q2_0": np.array([-1, 0, 1, 2], np.float32)}
 
 CHUNK = 1 << 20  # bytes of blocks packed at a time: they stay in cache, and threads seldom wait for each other
@@ -33,7 +33,7 @@ class Exchange:
     mask: int
 
     def apply(self, words: npt.NDArray[Any]) -> None:
-        """In place, on [words of a block, blocks]. A pair (a, a) swaps bits inside each word."""
+        """Swaps in place, on [words of a block, blocks]. A pair (a, a) swaps bits inside each word."""
         for first, second in self.pairs:
             a, b = words[first], words[second]
             moved = a >> self.shift
@@ -60,7 +60,7 @@ class Plane:
         return self.count * np.dtype(self.word).itemsize
 
     def pack(self, blocks: Bytes, plane: Bytes) -> None:
-        """From [blocks, bytes of a block] to [blocks, bytes of a block in the plane]."""
+        """Converts [blocks, bytes of a block] to [blocks, bytes of a block in the plane]."""
         words = self.words_of(blocks)
         if self.exchanges:
             words = words.T.copy()  # so that exchanges run over contiguous memory
@@ -70,7 +70,7 @@ class Plane:
         plane.view(self.word)[...] = words
 
     def words_of(self, blocks: Bytes) -> npt.NDArray[Any]:
-        """This plane's words where they lie in the blocks of a file. [blocks, words]"""
+        """This plane's words, as a view of the blocks of a file. [blocks, words]"""
         return blocks[:, self.offset : self.offset + self.nbytes].view(self.word)
 
 
@@ -80,7 +80,7 @@ def _every(pattern: int, bits: int, width: int) -> int:
 
 
 def _apart(distance: int) -> list[tuple[slice, slice]]:
-    """Every two words whose numbers differ in the bit `distance` alone."""
+    """All pairs of words whose numbers differ only in the bit `distance`."""
     every = 2 * distance
     return [(slice(n, None, every), slice(n + distance, None, every)) for n in range(distance)]
 
@@ -183,7 +183,7 @@ def plane_row_bytes(fmt: Format, width: int) -> tuple[int, ...]:
 
 
 def pack_rows(fmt: Format, raw: Bytes) -> tuple[Bytes, ...]:
-    """From [rows, row_bytes] as in the file to planes, each [rows, plane_row_bytes]."""
+    """Converts [rows, row_bytes] of a file to planes, each [rows, plane_row_bytes]."""
     blocks = _blocks(fmt, raw)
     planes = PLANES[fmt.name]
     packed = tuple(np.empty((len(blocks), plane.nbytes), np.uint8) for plane in planes)
@@ -194,7 +194,7 @@ def pack_rows(fmt: Format, raw: Bytes) -> tuple[Bytes, ...]:
 
 
 def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
-    """[rows, row_bytes] as in the file to [rows, width] as float32."""
+    """Converts [rows, row_bytes] of a file to float32 [rows, width]."""
     if fmt.name in LEVELS:
         return _of_levels(fmt, raw)
     kind = getattr(quants, fmt.name, None)
@@ -223,7 +223,7 @@ def _block_bytes(fmt: Format) -> int:
 
 
 def _blocks(fmt: Format, raw: Bytes) -> Bytes:
-    """[blocks, bytes of a block]; rows of floats are padded with zeros to whole runs."""
+    """Rows as [blocks, bytes of a block]; rows of floats are padded with zeros to whole runs."""
     size = _block_bytes(fmt)
     if raw.shape[1] % size:
         raw = np.pad(raw, [(0, 0), (0, -raw.shape[1] % size)])

@@ -17,7 +17,7 @@ from .stored import Floats, Stored
 
 MOST_ITEMS, DEEPEST, LONGEST_TEXT = 1 << 20, 12, 64
 TYPES = {1: "U8", 2: "F16", 4: "F32"}  # by bytes per number
-BLOCKS = {"Int8": 128, "Fp4": 64, "Nf4": 64}  # numbers that share a range
+BLOCKS = {"Int8": 128, "Fp4": 64, "Nf4": 64}  # numbers of a block, which share a range
 HALVED_EVERY = 6  # layers; for versions whose files do not store it
 NAMES = {
     "layers": "blocks", "att_ln": "ln1", "att_layer_norm": "ln1", "ffn_ln": "ln2", "ffn_layer_norm": "ln2",
@@ -48,7 +48,7 @@ class Coded(Stored):
 
 @dataclass(frozen=True)
 class Powers(Stored):
-    """Decays as web-rwkv saves them: exp(-exp(decay)), or -exp(decay) of RWKV-4. They are read as `decay`."""
+    """Decays as web-rwkv saves them: exp(-exp(decay)), or -exp(decay) in RWKV-4. `read` returns `decay`."""
 
     exponents: bool
 

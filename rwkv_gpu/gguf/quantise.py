@@ -1,7 +1,6 @@
-"""Float32 rows to the blocks of a format, each run of weights by the scale that errs least.
+"""Quantises float32 rows to blocks of a format. Each run of weights gets the scale with the smallest error.
 
-The blocks are laid out as ggml has them. `weights` says how much an error counts in each
-column, as an imatrix has it.
+Blocks have ggml's layout. `weights` states how much an error counts in each column, as in an imatrix.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +16,13 @@ from .quantise_codebooks import FORMS, TERNARY, TINY, Bytes, Floats, least, quan
 
 SEARCH = [
     *np.linspace(0.7, 1.15, 19, dtype=np.float32)
-]  # scales to try, relative to the one that just reaches the ends
+]  # scales to try, relative to the one at which the extreme weights are just in range
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 PLAIN = ("F32", "F16", "BF16", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")  # the largest weight determines the scale
 
 
 def quantise_rows(fmt: Format, values: Floats, weights: Floats | None = None) -> Bytes:
-    """[rows, width] and [width] to [rows, row_bytes]."""
+    """Quantises [rows, width], with weights [width], to [rows, row_bytes]."""
     values = np.ascontiguousarray(values, np.float32)
     if fmt.name in PLAIN:
         raw = quants.quantize(values, GGMLQuantizationType(fmt.type))
@@ -35,7 +34,7 @@ def quantise_rows(fmt: Format, values: Floats, weights: Floats | None = None) ->
 
 
 def affine(x: Floats, w: Floats, top: int) -> tuple[Floats, Floats]:
-    """Scales s and offsets m >= 0 of runs [R, n] such that s q - m errs least for some whole q from 0 to `top`."""
+    """Scales s and offsets m >= 0 of runs [R, n] with the least error of s q - m, for integers q from 0 to `top`."""
     low, high = np.minimum(x.min(1), 0), x.max(1)
 
     def tries() -> Iterator[tuple[Floats, Floats]]:
@@ -100,7 +99,7 @@ def _joined(*parts: npt.NDArray[Any]) -> Bytes:
 
 
 def _nibbles(q: Bytes) -> Bytes:
-    """[blocks, 32] to [blocks, 16]: the first half below, the second above."""
+    """Packs [blocks, 32] to [blocks, 16]: the first half in the low nibbles, the second in the high ones."""
     return np.asarray((q[:, :16] & 15) | (q[:, 16:] & 15) << 4, np.uint8)
 
 
@@ -117,7 +116,7 @@ def _four_or_five_0(x: Floats, w: Floats, bits: int) -> Bytes:
 
 
 def _four_or_five_1(x: Floats, w: Floats, bits: int) -> Bytes:
-    """Q4_1, Q5_1: w = d · q + m. The offset may have either sign: the run is moved to where its least weight is 0."""
+    """Q4_1, Q5_1: w = d · q + m. The offset may have either sign, so the run is shifted until its least weight is 0."""
     least = x.min(1, keepdims=True)
     s, m = affine(x - least, w, (1 << bits) - 1)
     d, offset = _half(s[:, None]), _half(least - m[:, None])
@@ -244,13 +243,13 @@ def _two_0(x: Floats, w: Floats) -> Bytes:
     return _joined(d, np.bitwise_or.reduce(n.astype(np.uint8).reshape(len(x), -1, 4) << shifts, axis=2))
 
 
-E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # twice the sizes of four bits; the fifth bit is the sign
+E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # magnitudes of 4-bit floats, doubled; without the sign bit
 LARGEST_SCALE = 126  # largest scale byte that is a number
-SCALES_AROUND = range(-6, 7)  # bytes to try, relative to the one that just reaches the largest weight
+SCALES_AROUND = range(-6, 7)  # bytes to try, relative to the one at which the largest weight is just in range
 
 
 def _nvfp4(x: Floats, w: Floats) -> Bytes:
-    """NVFP4: 4 runs of 16, each with a byte of three bits behind the point for its scale."""
+    """NVFP4: 4 runs of 16. The scale of each is a float of 8 bits, 3 of them mantissa."""
     known = quants.NVFP4.ue4m3_to_fp32(np.arange(LARGEST_SCALE + 1)).astype(np.float32)
     x, w = x.reshape(-1, 16), w.reshape(-1, 16)
     start = np.searchsorted(known, np.abs(x).max(1) / E2M1[-1])
@@ -268,7 +267,7 @@ def _nvfp4(x: Floats, w: Floats) -> Bytes:
 
 
 def _sizes(x: Floats, by: Floats) -> npt.NDArray[np.intp]:
-    """The nearest of the sizes of four bits for each weight."""
+    """The nearest magnitude of a 4-bit float for each weight."""
     return np.searchsorted((E2M1[1:] + E2M1[:-1]) / 2, np.abs(x) / np.where(by == 0, 1, by))
 
 

@@ -24,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.intp]
 
 SEARCH = [*np.linspace(0.6, 1.2, 9, dtype=np.float32)]  # scales to try, relative to the one for the largest weight
-NEAR = 16  # entries that are compared
+NEAR = 16  # number of nearest entries that are compared
 AT_ONCE = 1024  # blocks
 TINY = np.float32(1e-12)
 TERNARY_SEARCH = [*np.linspace(0.8, 1.8, 6, dtype=np.float32)]  # scales to try, relative to the root mean square
@@ -53,7 +53,7 @@ TERNARY = {"IQ1_S": (32, 32), "IQ1_M": (16, 8)}  # weights that share a scale, a
 
 
 def least(tries: Iterable[tuple[Floats, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
-    """Chooses, for each place, the try with the smallest error; zeros where no error is finite."""
+    """For each place, chooses the attempt with the smallest error; zeros if no error is finite."""
     best: Any = np.inf
     kept: Any = 0
     for error, found in tries:
@@ -65,7 +65,7 @@ def least(tries: Iterable[tuple[Floats, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
 
 
 def _fitted(x: Floats, w: Floats, levels: Floats, axes: tuple[int, ...]) -> Floats:
-    """The scales of levels that err least for x, weighted by w"""
+    """The scales with which levels err least for x, weighted by w"""
     found: Floats = (w * x * levels).sum(axes) / np.maximum((w * levels**2).sum(axes), TINY)
     return found
 

@@ -132,7 +132,7 @@ def _header(file: GGUFFile, mix: Mix, tensors: list[Described]) -> bytes:
 
 
 def _raw_metadata(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Each key of a file, and the bytes of it and its value. The file was scanned before."""
+    """Each key of a file, with the bytes of the key and its value. The file was scanned before."""
     source = Source(path)
     try:
         cursor = Cursor(source)

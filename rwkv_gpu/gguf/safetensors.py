@@ -23,7 +23,7 @@ def is_safetensors(path: Path) -> bool:
 
 
 def read_safetensors(path: Path, wanted: re.Pattern[str]) -> dict[str, Floats]:
-    """The tensors whose whole names match, as float32. Raises BadFile where the file contradicts itself."""
+    """The tensors whose names match completely, as float32. Raises BadFile if the file contradicts itself."""
     found = stored_in_safetensors(path)
     try:
         return {name: tensor.read() for name, tensor in found.items() if wanted.fullmatch(name)}
@@ -32,7 +32,7 @@ def read_safetensors(path: Path, wanted: re.Pattern[str]) -> dict[str, Floats]:
 
 
 def stored_in_safetensors(path: Path) -> dict[str, Stored]:
-    """All tensors of a file, unread. Raises BadFile where the file contradicts itself."""
+    """All tensors of a file, unread. Raises BadFile if the file contradicts itself."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -8,7 +8,7 @@ from .formats import FORMATS
 from .planes import dequantise_rows
 from .scan import TensorInfo
 
-RUNS = 4  # places of a tensor that are read
+RUNS = 4  # number of places of a tensor that are read
 RUN = 4096  # bytes read at each; smaller tensors are read as a whole
 
 

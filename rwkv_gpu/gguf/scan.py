@@ -15,7 +15,7 @@ from .formats import FORMATS, SIZES, Format
 from .source import Source
 
 VERSIONS = (2, 3)
-MAX_COUNT = 1 << 16  # keys, and tensors; the largest models have some thousands
+MAX_COUNT = 1 << 16  # maximum number of keys, and of tensors; the largest models have some thousands
 KEY_MAX = 65535  # bytes
 NAME_MAX = 63  # bytes; ggml's own limit
 ALIGNMENTS = tuple(1 << bit for bit in range(3, 17))
@@ -56,7 +56,7 @@ class TensorInfo:
 
     @property
     def stored(self) -> Format:
-        """The format, of any type: tensors that no kernel reads may still be copied."""
+        """The format, even if no kernel reads it: such tensors may still be copied."""
         return SIZES[self.type]
 
     def rows_in(self, shape: Sequence[int]) -> int:
@@ -80,7 +80,7 @@ class Header:
 
 
 def scan(source: Source, part: int = 0) -> Header:
-    """Reads and checks everything before the weights."""
+    """Reads and checks all that precedes the weights."""
     cursor = Cursor(source)
     version = _version(cursor, source)
     n_tensors = _count(cursor, "the tensor count", SMALLEST_TENSOR)

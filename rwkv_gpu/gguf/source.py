@@ -83,6 +83,6 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """The reason of an error in the same words on every system. Windows would state it in the user's language."""
+    """The reason for an error, in the same words on every system. Windows would state it in the user's language."""
     code = error.errno if isinstance(error, OSError) else None
     return os.strerror(code) if code else printable(str(error))

@@ -23,7 +23,7 @@ BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
     AttributeError, OverflowError, NotImplementedError, RecursionError, OSError, RuntimeError,
 )  # fmt: skip
-STORAGES = {"FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}  # to types of numbers
+STORAGES = {"FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}  # number types by torch class
 
 
 def is_torch_file(path: Path) -> bool:
@@ -40,7 +40,7 @@ def read_torch_file(path: Path) -> dict[str, Floats]:
 
 
 def stored_in_torch_file(path: Path) -> dict[str, Stored]:
-    """All tensors, unread. Raises BadFile where the file holds more than tensors, or contradicts itself."""
+    """All tensors, unread. Raises BadFile if the file holds more than tensors, or contradicts itself."""
     try:
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:

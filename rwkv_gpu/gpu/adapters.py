@@ -12,7 +12,7 @@ from ..errors import BadInput, Forked, NoAdapter
 from . import native
 from .typed_errors import TypedErrors
 
-# The order of preference for `auto`; other kinds (software, unknown) are used only when named.
+# The order of preference for `auto`. Other kinds (software, unknown) are used only if a user names them.
 PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1}
 ABILITIES = {
     "shader-f16": "f16",
@@ -33,7 +33,7 @@ class Adapter:
     backend: str  # Vulkan, Metal, D3D12, OpenGL
     kind: str  # DiscreteGPU, IntegratedGPU, CPU, Unknown
     driver: str
-    abilities: tuple[str, ...] = ()  # features that users may look for: f16, subgroups ...
+    abilities: tuple[str, ...] = ()  # features to show to users: f16, subgroups ...
     max_binding: int = 0  # maximum bytes of a binding
     handle: Any = field(default=None, compare=False, repr=False)
 
@@ -131,7 +131,7 @@ def _choose_best(adapters: Sequence[Adapter]) -> Choice:
 
 
 def _choose_named(adapters: Sequence[Adapter], wanted: str) -> Choice:
-    if wanted.isdecimal():  # a larger number can be part of a name, as in "4090"; "5" does not match "15"
+    if wanted.isdecimal():  # a larger number may be part of a name, such as "4090", but "5" does not match "15"
         matching = [a for a in adapters if len(wanted) > 2 and re.search(rf"\b{wanted}\b", a.name)]
     else:
         matching = [a for a in adapters if wanted.lower() in f"{a.name} {a.backend} {a.driver}".lower()]

@@ -10,7 +10,7 @@ from .shader import link
 from .typed_errors import TypedErrors
 
 FIRST = 10_000  # rounds of the first attempt
-LONG = 0.0005  # seconds: shorter work cannot be timed well
+LONG = 0.0005  # seconds; shorter work cannot be timed well
 MOST = 1 << 20  # maximum rounds: a tenth of a second at the lowest clocks
 
 
@@ -24,7 +24,7 @@ class BusyLoop:
         entries = [{"binding": 0, "resource": {"buffer": self._state.handle, "offset": 0, "size": 16}}]
         with TypedErrors("binding a busy loop"):
             group = device.handle.create_bind_group(layout=pipeline.layout, entries=entries)
-        self._kept = pipeline, group  # the program has raw handles
+        self._kept = pipeline, group  # kept alive, as the program has only raw handles
         self._program = native.program([(pipeline.handle, group, (1, 1, 1))])
         self._rounds = 0
         self._rate = 0.0  # rounds a second

@@ -1,4 +1,4 @@
-"""Looks up names of C types directly, where cffi would parse every name of the header again for each new type.
+"""Looks up names of C types directly. cffi itself would parse all names of the header again for each new type.
 
 A parse takes 26 ms, and opening a GPU needs some forty types. That was half of the CPU time of loading a small model.
 """
@@ -38,7 +38,7 @@ def look_up_names(ffi: Any) -> None:
 
 
 def _makers(parser: Any) -> tuple[Any, Any]:
-    """cffi's functions that make the types of a pointer and of an array; None if there are none by these names."""
+    """cffi's functions that make pointer types and array types; None if it has none with these names."""
     try:
         from cffi.model import ArrayType
     except ImportError:

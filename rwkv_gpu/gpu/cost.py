@@ -13,7 +13,7 @@ class ContextCost:
     sequence_bytes: int = 0  # per sequence: its state, read and written
     position_bytes: int = 0  # per position that any of its rows sees
     pair_flops: int = 0  # per pair of a row and a position that it sees
-    window: int = 0  # positions that a row sees; 0: all up to its own
+    window: int = 0  # positions that a row sees; 0: all up to its own position
 
     def cost(self, spans: Sequence[Span]) -> tuple[int, int]:
         """Bytes and flops of a step with these sequences."""

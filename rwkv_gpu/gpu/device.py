@@ -36,7 +36,7 @@ FEATURES = (
     "mappable-primary-buffers",
 )
 MOST_STAGED = 16 << 20  # maximum bytes in flight of copies within buffers
-MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so enabled only if the user agreed
+MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so enabled only with the user's consent
 
 LEAST_SUBGROUP = 8  # minimum subgroup size of kernels with shuffles
 # Smallest subgroup size by vendor, if the compiler chooses a size for each kernel: Intel 8 to 32, AMD 32 or 64.
@@ -69,7 +69,7 @@ class Capabilities:
     f16: bool
     subgroup: bool
     subgroup_size: int  # 0 without subgroups, or if the compiler chooses a size for each kernel
-    subgroup_width: int  # neighbouring lanes certain to share a subgroup in any kernel; 1 without subgroups
+    subgroup_width: int  # number of neighbouring lanes that share a subgroup in every kernel; 1 without subgroups
     integer_dot: bool  # whether a dot product of four bytes is one instruction
     fragment: int  # side of a fragment of matrix units; 0 if they are not used
     timestamps: bool
@@ -136,8 +136,8 @@ class Device:
         self._deferred: Callable[[], None] | None = None
         # A thread that encodes commands ahead; it starts on first use.
         self.encoding = ThreadPoolExecutor(1, "encode-ahead")
-        self.unsubmitted: set[Any] = set()  # `close` submits them, as they would never be freed otherwise
-        self.uploads: list[native.Upload] = []  # buffers that these may read
+        self.unsubmitted: set[Any] = set()  # `close` submits them, because wgpu never frees unsubmitted ones
+        self.uploads: list[native.Upload] = []  # buffers that the commands in `unsubmitted` may read
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
@@ -146,7 +146,7 @@ class Device:
             self.capabilities = with_subgroups(self.capabilities, size, least)
 
     def without_matrix_units(self) -> Capabilities:
-        """The capabilities of a device opened with matrix units, if it does not use them."""
+        """The capabilities that a device opened with matrix units has without them."""
         can = replace(self.capabilities, fragment=0)
         if not can.subgroup:
             return can
@@ -260,7 +260,7 @@ class Device:
         whole = -(-nbytes // 4) * 4
         self.flush()
         with self._reading, TypedErrors("reading results back"):
-            # After an error it may still be mapped, and wgpu ends the process when such a buffer is written.
+            # After an error, the buffer may still be mapped. wgpu ends the process if a mapped buffer is written.
             staging, self._staging = self._staging, None
             if staging is None or staging.size < whole:
                 size = max(64 << 10, 1 << (whole - 1).bit_length())
@@ -332,7 +332,7 @@ class Device:
 
 
 def with_subgroups(can: Capabilities, measured: int, least: int | None) -> Capabilities:
-    """The capabilities with subgroup sizes: the one measured, and the least that another kernel may get."""
+    """The capabilities with subgroup sizes: the measured one, and the smallest that any kernel may get."""
     # With matrix units, compilers use a single size.
     steady = least is None or can.fragment > 0
     return replace(can, subgroup_size=measured if steady else 0, subgroup_width=min(measured, least or 32))
@@ -354,7 +354,7 @@ def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:
         return _open(adapter, wanted, {})
     wanted.append(MATRIX_UNITS)
     try:
-        return _open(adapter, wanted, {})  # this wgpu-native allows experimental features
+        return _open(adapter, wanted, {})  # succeeds if this wgpu-native allows experimental features
     except DeviceError:
         pass
     try:
@@ -367,7 +367,7 @@ def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:
 def _open(adapter: Adapter, features: list[str], limits: Mapping[str, int]) -> Any:
     try:
         with native.quiet_stderr():
-            # Limits that are not given default to the adapter's maximum.
+            # Limits that are not set here default to the adapter's maximum.
             return adapter.handle.request_device_sync(required_features=features, required_limits=dict(limits))
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceError(f"cannot open {adapter}: {' '.join(str(error).split())}; try another --device") from None

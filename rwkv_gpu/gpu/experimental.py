@@ -1,7 +1,8 @@
 """Lets wgpu-native 29 open a device with experimental features, in memory and only while the device is requested.
 
-wgpu-core refuses features named EXPERIMENTAL_* unless its caller agrees, and wgpu-native 29 has no way to pass that
-on. The refusal tests `Features::all_experimental_mask()` of wgpu-types: a function that returns one constant. `lifted`
+wgpu-core refuses features named EXPERIMENTAL_* unless its caller consents, and wgpu-native 29 cannot pass on such
+consent. The refusal tests `Features::all_experimental_mask()` of wgpu-types: a function that returns one constant.
+`lifted`
 finds it by the bytes of the whole function, which must occur exactly once in the loaded library, makes it return no
 features, and puts the bytes back. Nothing is written to disk, and nothing else in the process changes.
 

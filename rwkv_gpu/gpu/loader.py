@@ -136,9 +136,9 @@ Members = list[tuple[Parameter, int, int]]  # parameter, first row, number of ro
 def buffers_of(device: Device, parameters: Sequence[Parameter]) -> Iterator[tuple[int, bool, Members]]:
     """Yields each buffer's size, whether it is in main memory, and its contents.
 
-    Neighbours of one block and format share a buffer while a binding can hold it, so that one dispatch can read
-    several; what is too large for a binding is cut into shards of whole rows, each with a buffer of its own. In main
-    memory experts are apart from the rest.
+    Neighbouring parameters of one block and format share a buffer if one binding can hold it, so that one dispatch can
+    read several. A parameter that is too large for a binding is cut into shards of whole rows, each with its own
+    buffer. In main memory, experts have separate buffers.
     """
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
     shared: dict[tuple[str, str, bool, bool], Members] = {}
@@ -159,7 +159,7 @@ def buffers_of(device: Device, parameters: Sequence[Parameter]) -> Iterator[tupl
 
 
 def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
-    """Yields (first row, rows) of shards within the limit; a shard consists of whole experts if there are any."""
+    """Yields (first row, rows) of shards within the limit. Shards of a mixture consist of whole experts."""
     unit = parameter.shape[-2] if len(parameter.shape) > 2 else 64
     nbytes = layout(parameter.format, unit, parameter.width).nbytes
     if nbytes > limit:
@@ -205,7 +205,7 @@ Job = Callable[[], Piece]
 def _jobs(file: GGUFFile, place: Place) -> Iterator[Job]:
     """Yields jobs that read and pack a place, piece by piece."""
     p, rows = place.parameter, place.shard.rows
-    # A multiple of 4, so that every plane's rows start at a whole word.
+    # A multiple of 4, so that the rows of every plane start at a whole word.
     step = max(4, PIECE // max(p.format.row_bytes(p.width), sum(t.nbytes for t in p.tensors) // p.rows) // 4 * 4)
     for row in range(0, rows, step):
         count = min(step, rows - row)
@@ -228,7 +228,7 @@ def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArra
         return p.part(*whole).reshape(p.rows, -1)[row : row + count]
     if len(p.tensors) == 1:
         return _read_tensor(file, p.tensors[0], p, row, count)
-    every = [_read_bytes(file, t, p, 0, (1, t.nbytes)) for t in p.tensors]  # a row may consist of several vectors
+    every = [_read_bytes(file, t, p, 0, (1, t.nbytes)) for t in p.tensors]  # several vectors may form one row
     return np.concatenate(every, axis=1).reshape(p.rows, -1)[row : row + count]
 
 

@@ -1,4 +1,4 @@
-"""Whether an adapter has matrix units that our kernels can use, and the size of their fragments."""
+"""Finds out if an adapter has matrix units that our kernels can use, and the size of their fragments."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The free memory of a device, where the system, NVIDIA's management library or Linux's amdgpu reports it."""
+"""The free memory of a device, as reported by the system, NVIDIA's management library or Linux's amdgpu."""
 
 import ctypes
 import os
@@ -41,7 +41,7 @@ class NvmlMemory(ctypes.Structure):
 
 
 def free_vram(name: str) -> int | None:
-    """Free bytes of the GPU with a name, the minimum if there are several; None if no source reports it."""
+    """Free bytes of the GPU with this name, the minimum if there are several; None if no source reports it."""
     if "NVIDIA" in name:
         return nvidia_free(name, _nvml())
     if "AMD" in name or "Radeon" in name:

@@ -21,7 +21,7 @@ from ..errors import DeviceLost
 from .c_types import look_up_names
 from .typed_errors import translated
 
-# Without a handler, Python prints wgpu's log on stderr; handlers of the application still receive it.
+# Without a handler, Python would print wgpu's log on stderr. The application's handlers still receive it.
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 look_up_names(ffi)
@@ -87,7 +87,8 @@ def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
 class Encoded:
     """A command buffer by its handle, released with this object if it was submitted.
 
-    wgpu-native never frees one that was not, nor its device and all that lies there: see `Device.unsubmitted`.
+    wgpu-native never frees one that was not submitted, nor its device and the device's memory: see
+    `Device.unsubmitted`.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -226,7 +227,7 @@ def _stamped(stamps: Mapping[str, Any]) -> Any:
 
 
 def replay(compute_pass: Any, commands: Sequence[Command]) -> None:
-    """Encodes commands into a pass of wgpu-py, at a third of the time of its own calls."""
+    """Encodes commands into a pass of wgpu-py, in a third of the time of its own calls."""
     with Captured("encoding a step"):
         _dispatch(compute_pass._internal, commands)
 
@@ -289,8 +290,8 @@ def wait(device: Any) -> None:
 class Arrival:
     """Receives the result of mapping a buffer. It stays alive until C has called it, even without other references.
 
-    It refers to no buffer and no device. wgpu-py keeps the callback as long as the struct exists, so a callback that
-    refers to the owner of its struct would keep that owner for ever.
+    It must not refer to a buffer or device: wgpu-py keeps the callback as long as the struct exists, so a callback that
+    refers to the owner of its struct would keep that owner alive for ever.
     """
 
     _awaited: ClassVar[set["Arrival"]] = set()
@@ -317,7 +318,7 @@ class Arrival:
         """
         end = time.monotonic() + PATIENCE
         while not self.status and time.monotonic() < end:
-            time.sleep(0.0005)  # lets the other thread run
+            time.sleep(0.0005)  # lets the polling thread run
         if self.status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:
@@ -360,7 +361,7 @@ def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
 
 
 def submit(queue: Any, commands: Sequence[Any]) -> int:
-    """Submits command buffers. Returns an index that waits for these and earlier ones, but not for later ones."""
+    """Submits command buffers. Returns an index for waiting until these and earlier ones are done."""
     handles = ffi.new("WGPUCommandBuffer[]", [one._internal for one in commands])
     with Captured("submitting work"):
         # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)

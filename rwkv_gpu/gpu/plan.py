@@ -20,8 +20,8 @@ from .typed_errors import TypedErrors
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, an offset in it, bytes
-LENGTHS = "lengths"  # an input stored with the counts: the positions of all sequences, and of the longest
-ENCODED_AHEAD = 64  # maximum rows of a step that is encoded ahead: larger ones compute far longer than they encode
+LENGTHS = "lengths"  # an input stored with the counts: total positions of all sequences, and positions of the longest
+ENCODED_AHEAD = 64  # maximum rows of a step that is encoded ahead: computing larger steps takes far longer
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Slice:
     buffer: Buffer
     offset: int
     nbytes: int
-    apart: int = 0  # bytes from the range of one step of a submit to the next; 0: all steps use the same
+    apart: int = 0  # bytes between the ranges of two steps of a submit; 0: all steps use the same range
 
     def at(self, step: int) -> int:
         """The offset for a step of a submit."""
@@ -188,7 +188,7 @@ class Plan:
         self.dispatches = tuple(dispatches)
         self.step = step
         self.outputs = dict(outputs)
-        self.splits = tuple(splits)  # dispatches that start a layer: the plan may be split there into several submits
+        self.splits = tuple(splits)  # dispatches that start a layer, where the plan may be split into several submits
         self._groups: list[list[Any]] = []  # bind groups by step of a submit
         self._programs: list[list[native.Command]] = []  # commands by step of a submit
         # Commands encoded ahead, by number of steps of the submit; another thread may still be encoding them.
@@ -208,7 +208,7 @@ class Plan:
             )
 
     def compile(self) -> None:
-        """Has the driver compile the kernels now, not during the first step: each is dispatched without workgroups."""
+        """Makes the driver compile the kernels before the first step, by dispatching each without workgroups."""
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
         handles = [dispatch.pipeline.handle for dispatch in self.dispatches]
@@ -307,7 +307,7 @@ class Plan:
         if thread is None:
             self._encoded[steps] = encode()
             return
-        with contextlib.suppress(RuntimeError):  # the device or Python is shutting down, and with it the thread
+        with contextlib.suppress(RuntimeError):  # the thread has ended, because the device or Python is shutting down
             self._encoded[steps] = thread.submit(encode)
 
     def encode_steps(
@@ -325,9 +325,9 @@ class Plan:
         copies: "Sequence[native.Copy]",
         before: "Sequence[native.Copy]" = (),
     ) -> Iterator[Any]:
-        """Yields recordings of the steps, which another thread may finish; those of the fallback are finished.
+        """Yields recordings of the steps, which another thread may finish. In the fallback, they are finished already.
 
-        Copies in `before` precede the first.
+        Copies in `before` precede the first step.
         """
         record = self.record if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]

@@ -101,13 +101,13 @@ def _replay(plan: Plan, write: Callable[[], None]) -> npt.NDArray[np.float64]:
     for first in range(0, len(plan.dispatches), QUERIES // 2):
         dispatches = range(first, min(first + QUERIES // 2, len(plan.dispatches)))
         ticks.append(_run_timed(plan, dispatches, encode).reshape(-1, 2))
-    every = np.concatenate(ticks)  # ticks may count from an epoch, with more digits than a float has
+    every = np.concatenate(ticks)  # ticks may count from an epoch, and have more digits than a float
     since: npt.NDArray[np.float64] = (every - every[0, 0]).astype(np.float64)
     return since * native.timestamp_period(plan.device.handle) * 1e-9
 
 
 def lap(plan: Plan, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> float:
-    """Seconds of one replay in a single pass, as in normal use; by the host's clock if the device has none."""
+    """Seconds of one replay in a single pass, as in normal use. Uses the host's clock if the device has none."""
     plan.step.write(rows, inputs, segments, outputs)
     if plan.device.capabilities.timestamps:
         begin, end = _stamped(plan, 2, partial(_encode_whole, plan)).tolist()

@@ -150,7 +150,7 @@ def link(
 
 @functools.lru_cache(1024)  # most layers of a model use the same shaders
 def _joined(name: str, parts: tuple[Part, ...], needs_f16: bool, declared: str) -> Linked:
-    # `enable` directives must come first; their original lines are left empty to preserve line numbers.
+    # `enable` directives must come first, so they are moved. Their original lines stay empty to preserve line numbers.
     enabled = {line for part in parts for line in ENABLE.findall(part.text)}
     prelude = "".join(sorted(enabled | ({"enable f16;\n"} if needs_f16 else set()))) + declared
     source = "".join((prelude, *(ENABLE.sub("\n", part.text) for part in parts)))
@@ -187,7 +187,7 @@ def every_part() -> Mapping[str, Part]:
 
 @functools.cache
 def read(name: str) -> Part:
-    """A part by name. Of all files that it could be a section of, the one with the longest path is used."""
+    """A part by name. If its name could be a section of several files, the file with the longest path is used."""
     file = name
     while file:
         path = _shaders().joinpath(f"{file}.wgsl")

@@ -24,9 +24,9 @@ from .typed_errors import TypedErrors
 PORTION = 0.008  # seconds of work per submit: tokens become available in such portions
 SPIN = 0.005  # seconds: for longer steps, a late wake-up matters little
 MOST_SPARES = 16  # maximum spare command buffers: wgpu-native does not free commands that were not submitted
-PARTS = 6  # submits that a prompt step is split into if the GPU is idle: it starts while the rest is encoded
-LEAST_IN_PARTS = 32  # minimum rows for that: smaller steps compute for little longer than they encode
-RECORDED = 3  # steps shorter than this many times their recording time are finished by another thread
+PARTS = 6  # number of submits of a prompt step if the GPU is idle: it starts while the rest is encoded
+LEAST_IN_PARTS = 32  # minimum rows for that: smaller steps take little longer to compute than to encode
+RECORDED = 3  # if a step takes less than this many times its recording time, another thread finishes its commands
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
 
@@ -69,7 +69,7 @@ class SubmitQueue:
         self._ready: ReadyStep | None = None  # prepared but not begun
         self._spares: list[Commands] = []  # command buffers for later steps like earlier ones
         self._filling: StepGroup | None = None
-        self._landings: list[native.Landing] = []  # all of them, as callbacks of unused ones may still come
+        self._landings: list[native.Landing] = []  # all mapped buffers: callbacks of unused ones may still come
         self._free: list[native.Landing] = []
         self._uploads: list[native.Upload] = []  # buffers that no prepared step needs; some are in flight
         self._step_seconds = math.inf
@@ -79,7 +79,7 @@ class SubmitQueue:
         self.look_ahead = look_ahead  # maximum number of steps in flight
         self._most_steps = most_steps(look_ahead)
         self.steps_per_submit = 1
-        self.ahead = 0  # steps in flight that keep the GPU busy: more do not help
+        self.ahead = 0  # number of steps in flight that keeps the GPU busy: more do not help
         self.pace()
 
     def pace(self, look_ahead: int | None = None) -> None:
@@ -222,7 +222,7 @@ class SubmitQueue:
             self._spares.append(ready.commands)
 
     def _spin(self, group: StepGroup) -> float:
-        """Seconds to poll for results that another device needs, before the thread sleeps.
+        """Seconds of polling, before the thread sleeps, for results that another device needs.
 
         A sleeping thread wakes up 100 to 250 µs late, and its core is slow for a while.
         """
@@ -271,7 +271,7 @@ class SubmitQueue:
             finish()
             return lambda: finished
         future = self._device.encoding.submit(finish)
-        return lambda: finished or future.result()  # `result` is slow even if it need not wait
+        return lambda: finished or future.result()  # `result` is slow, even if there is nothing to wait for
 
     def measured(self, seconds: float) -> None:
         """Records the measured duration of a step."""

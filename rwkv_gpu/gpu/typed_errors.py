@@ -34,7 +34,7 @@ def _of_wgpu(trace: TracebackType | None) -> bool:
 
 
 def translated(message: str, doing: str) -> DeviceError:
-    """The exception for a message of wgpu's."""
+    """Our exception for a message from wgpu."""
     if "device is lost" in message or "Could not map buffer" in message:
         return DeviceLost(
             f"the GPU was lost while {doing}; start again (driver reset, sleep, or memory overcommitted?)"

@@ -34,7 +34,7 @@ DEFAULT = Capabilities(
     offset_alignment=PORTABLE_LIMITS["min-storage-buffer-offset-alignment"],
 )
 
-# By name: what `rwkv-gpu plan --limits` takes.
+# The virtual devices by name, for `rwkv-gpu plan --limits`.
 LIMITS = {
     "default": DEFAULT,
     # Vulkan on an NVIDIA H200, as wgpu reports it.
@@ -94,7 +94,8 @@ class VirtualDevice(Device):
 class HostDevice(VirtualDevice):
     """A virtual device whose buffers are arrays of the host, so that plans and the data they bind can be exported.
 
-    The handle of a buffer is its array, and that of a pipeline its WGSL. Memory that nothing writes takes no room.
+    The handle of a buffer is its array, and the handle of a pipeline is its WGSL. Memory that is never written takes no
+    room.
     """
 
     def __init__(self, capabilities: Capabilities) -> None:

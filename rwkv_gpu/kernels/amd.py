@@ -30,7 +30,7 @@ def _half_the_lanes(config: GemmConfig) -> GemmConfig:
 
 SPILLING = (
     Spilling("linear/gemv_int", lambda c: c.wg > LANES, _half_the_lanes),
-    # With two rows of W the loop over a row of x is too long to be unrolled.
+    # With two rows of W, the loop over a row of x is too long for the compiler to unroll.
     Spilling(
         "linear/skinny_gemm",
         lambda c: c.r == 1 or c.wg > LANES,
@@ -38,12 +38,12 @@ SPILLING = (
     ),
     Spilling("linear/gemv", lambda c: c.r * c.tb >= 16, lambda c: replace(c, r=2)),  # rows of F32
     Spilling("linear/gemm_int8", lambda c: c.prefetch_depth > 1, lambda c: replace(c, prefetch_depth=1)),
-    Spilling("linear/gemm_tile", lambda c: c.wg == 64, lambda c: replace(c, wg=128)),  # half the sums per lane
+    Spilling("linear/gemm_tile", lambda c: c.wg == 64, lambda c: replace(c, wg=128)),  # half as many sums per lane
 )
 
 
 def is_amd(can: Capabilities) -> bool:
-    """True if the device looks like AMD: the compiler chooses between subgroups of 32 and 64 lanes."""
+    """True if the device seems to be AMD's: its compiler chooses between subgroups of 32 and 64 lanes."""
     size = 64 if can.fragment else 0
     return can.subgroup and can.subgroup_size == size and can.subgroup_width == 32
 

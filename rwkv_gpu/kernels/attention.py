@@ -5,7 +5,7 @@ from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, LAST_WORKGROUP, PLAIN, ROUNDING_IN_UNITS, SUM
 
 BLOCK_PAGES = Tolerance(2e-2, 2e-2, "numbers between two quants go either way, and decode rounds queries to 8 bits")
-HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
+HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # not for float32
 
 HEAD_NORM = Hole(
     "head norm", tuple(f"attention/head_norm/{part}" for part in ("none", "rms", "turned", "unit", "whole"))
@@ -127,7 +127,7 @@ SPLIT_REDUCE = Kernel(
     tolerance=CLOSE,
 )
 
-# Attention over latents, which all heads share.
+# Attention over latents. All heads share the same latents.
 ROTATION = Hole("rotation", ("attention/latent/rotate", "attention/latent/no_rope"))
 LATENT_WRITE = Kernel(
     "attention/latent_write",
@@ -181,7 +181,7 @@ LATENT_ATTENTION = Kernel(
         QUERY_SCALE.but("late"),
         LATENT_READ,
         RUN_COUNT,
-        RUNS_OF_ROWS.maybe(),  # not for rows of a prompt
+        RUNS_OF_ROWS.maybe(),  # used in decode only
         RESULT.only("whole", "partial"),
         *LATENT_REST,
         PLAIN,

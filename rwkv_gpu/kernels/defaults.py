@@ -26,7 +26,7 @@ def gpu_tuning(can: Capabilities) -> Tuning:
 
 
 def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
-    """The tuning with prompts, batches, mixtures, attention and Mamba-2 on matrix units where that is faster."""
+    """The tuning that uses matrix units for prompts, batches, mixtures, attention and Mamba-2, if that is faster."""
     if can.software:
         return with_profile(tuning, "software-matrix-units", can)
     return with_profile(tuning, "matrix-units" if is_amd(can) else "nvidia-matrix-units", can)

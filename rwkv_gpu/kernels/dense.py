@@ -75,7 +75,7 @@ COPY_WEIGHTS = Kernel("weights/copy", "copy_weights", (PLAIN,), tolerance=SAME)
 # Probes that measure a device; they serve no op.
 STREAM = Kernel("probes/stream", "", (PLAIN,))
 FUSED_MULTIPLY_ADD = Kernel("probes/fused_multiply_add", "", (PLAIN,))
-# Of several residual streams: prediction from one another, correction, and matching of lengths.
+# Kernels for several residual streams: prediction of each from all, correction, and matching of lengths.
 PREDICT = Kernel("streams/predict", "predict_streams", (PLAIN,))
 CORRECT = Kernel("streams/correct", "correct_streams", (PLAIN_RESIDUAL, PLAIN))
 MATCH_LENGTH = Kernel("streams/match_length", "match_length", (LANES,))

@@ -10,7 +10,7 @@ from .gemm_config import MANY, MATRIX_STEP, GemmConfig
 from .kernel import KERNELS, Kernel, Tolerance
 from .matrix_tiles import matrix_units
 
-STAGED_FLOATS = 2304  # floats of x in the workgroup memory of expert_gemv, unless its lanes need more
+STAGED_FLOATS = 2304  # floats of x that expert_gemv stages in workgroup memory, unless its lanes need more
 DECODED = 32  # weights of a tile on matrix units that each lane decodes at a time
 
 
@@ -29,7 +29,7 @@ class ExpertConfig:
     fragment: int = 0  # side of a fragment of matrix units; 0: they are not used
     fragments_of_w: int = 1  # fragments of a subgroup along the rows of W
     columns: int = 64  # columns that expert_gemm_matrix stages at a time
-    ahead: int = 1  # steps in flight on matrix units: several only with one fragment of W and one of x
+    ahead: int = 1  # on matrix units: steps in flight; more than 1 only with one fragment each of W and x
     max_workgroups: int = MANY  # workgroups of expert_gemv_int, which then loop over several blocks of rows
 
     @property
@@ -55,7 +55,10 @@ class ExpertConfig:
         return self.entry.block(self)
 
     def shares(self, tiles: int, blocks: int) -> int:
-        """The number of workgroups per tile of choices, given the number of blocks of rows; each may have several."""
+        """The number of workgroups per tile of choices, given the number of blocks of rows.
+
+        Each may have several blocks.
+        """
         return max(1, min(blocks, self.max_workgroups // tiles))
 
     @property
@@ -74,7 +77,7 @@ class ExpertConfig:
         return self.wg // self.subgroup_width * self.fragments_of_w * self.fragment // self.r
 
     def within(self, width: int) -> "ExpertConfig":
-        """The config for short rows: on matrix units no more subgroups divide the columns than there are steps for."""
+        """The config for short rows: on matrix units, at most one subgroup per step divides the columns."""
         if not self.fragment:
             return self
         share = self.columns // self.along_k
@@ -152,7 +155,7 @@ EXPERT_TILE = ExpertConfig("moe/expert_gemm_tile", wg=128, r=64, tb=32)
 def expert_gemv(
     wg: int, lanes_per_row: int, r: int, tb: int, *, subgroup_width: int = 1, summing: tuple[int, int] = (0, 0)
 ) -> ExpertConfig:
-    """Lanes share rows and reduce; `summing` are the lanes and rows for the kernel that also sums choices."""
+    """Lanes share rows and reduce. `summing` has the lanes and rows of the kernel that also sums choices."""
     return ExpertConfig("moe/expert_gemv", wg, r, tb, lanes_per_row, subgroup_width, *summing)
 
 

@@ -15,13 +15,13 @@ from .kernel import EXACT, KERNELS, Kernel, Tolerance
 from .parts import RMS_NORM, VEC4_ROWS
 
 PART = 256  # minimum number of columns of a part (split-K)
-FILL = 600  # number of workgroups from which the last wave matters little
-# The cost of adding up parts, in columns of a tile of 128 x 128 sums: of the dispatch, and per part of a tile.
+FILL = 600  # with at least this many workgroups, a partly filled last wave costs little
+# The cost of adding up parts: per dispatch, and per part of a tile. The unit is a column of a tile of 128 x 128 sums.
 REDUCING, REDUCING_PART = 255, 2.2
 MANY = 1 << 30
 MATRIX_STEP = 64  # columns that matrix units process at a time; rows of float16 are padded to a multiple
 BYTES = {"int16": 2, "int8": 1}  # bytes of a quantised element of x
-PRECISIONS = ("float32", "float16", "int8")  # allowed rounding of products; each includes those before it
+PRECISIONS = ("float32", "float16", "int8")  # lowest precision allowed in products; each includes the ones before it
 
 INT16 = Tolerance(3e-5, 1e-4, "x as two bytes is off by up to 1/65278 of the largest of its 32 columns", gated=1e-3)
 INT8 = Tolerance(4e-3, 2e-2, "x as one byte is off by up to 1/254 of the largest of its 32 columns", gated=5e-2)
@@ -94,7 +94,7 @@ class GemmConfig:
 
     @property
     def multi_pass(self) -> "GemmConfig":
-        """The config of gemv_int to use where gemv_single_pass does not apply; a row has lanes of one subgroup."""
+        """The config of gemv_int to use if gemv_single_pass does not apply; the lanes of a row are in one subgroup."""
         lanes_per_row = min(self.lanes_per_row, self.subgroup_width)
         return replace(self, kernel="linear/gemv_int", lanes_per_row=lanes_per_row, prefetch_depth=1)
 
@@ -133,7 +133,7 @@ class GemmConfig:
 
     @property
     def tolerance(self) -> Tolerance:
-        """The allowed error for packed W; for float formats, whose x is not quantised, it is smaller."""
+        """The allowed error for packed W. For float formats it is smaller, because their x is not quantised."""
         return {"int16": INT16, "int8": INT8}.get(self.activations, F16 if self.tile == "f16" else self.entry.tolerance)
 
     @property
@@ -221,7 +221,7 @@ class GemmKernel(Kernel):
         return self.takes(RMS_NORM) or not self.takes(VEC4_ROWS)
 
 
-# Each kernel's sizes by name; `more` are further fields of a GemmConfig.
+# One function per kernel, with its sizes as named arguments; `more` are further fields of a GemmConfig.
 def gemv(wg: int, lanes_per_row: int, r: int, tb: int, **more: Any) -> GemmConfig:
     """Lanes share a row of W and reduce their sums."""
     return GemmConfig("linear/gemv", wg, r, tb, lanes_per_row=lanes_per_row, **more)
@@ -251,7 +251,7 @@ def skinny_gemm(
 ) -> GemmConfig:
     """Workgroups stage a few rows of x, as integers, for many rows of W.
 
-    If they copy rows or stage none, x must be quantised before.
+    If they copy rows or stage none, a separate dispatch must quantise x before.
     """
     more |= {"lanes_per_row": min(lanes_per_row, subgroup_width), "activations": activations}
     return GemmConfig("linear/skinny_gemm", wg, r, tb, subgroup_width=subgroup_width, **more)
@@ -309,7 +309,7 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
 def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
     """Few rows of x on matrix units; subgroups divide the rows and columns of W, and each stages its own part of W."""
     assert tile.along_t == 1, "its subgroups have all rows of x"
-    least = subgroup_width * 32 // (fragment * tile.columns)  # so that each lane has a chunk to decode
+    least = subgroup_width * 32 // (fragment * tile.columns)  # minimum, so that each lane has a chunk to decode
     tile = replace(tile, fragments_of_w=max(tile.fragments_of_w, least))
     return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
 

@@ -70,7 +70,7 @@ def _matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
 
 
 def _matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    """Ignores the precision, as opening the device with matrix units implies float16."""
+    """Ignores the precision: a user who opens a device with matrix units accepts float16."""
     for most, tiles in MATRIX_TILES:
         if can.fragment and 4 < rows <= most:
             for tile, fill in product(tiles, MATRIX_FILLS if rows > 64 else MATRIX_FILLS[::2]):

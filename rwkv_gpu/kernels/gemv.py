@@ -57,7 +57,7 @@ SINGLE_PASS_WAYS = (  # gemv_single_pass: the same, then prefetch depth and subg
 STAGING = Hole("staging", ("linear/staging/integers", "linear/staging/floats"))
 STAGED = "linear/staging/integer_products", "lib/dot16", "lib/quantise"  # parts used by integer kernels that stage x
 
-UNWORDED = {"formats/vec4s": Needs(fewer_buffers=16)}  # with more buffers, planes are bound as words
+UNWORDED = {"formats/vec4s": Needs(fewer_buffers=16)}  # only with few buffers: otherwise planes are bound as words
 
 
 def sum_part(subgroup_width: int) -> str:
@@ -89,7 +89,7 @@ def _gemv_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[
         return
     most = next((size for size in (1, 2, 4, 8) if size >= rows), 8)
     ways = [(64, 16, 2), (64, 16, 4), (64, 8, 4)]  # lanes, lanes per row, rows
-    if can.software and can.subgroup_size == 8:  # compiling takes long, and barriers never pay
+    if can.software and can.subgroup_size == 8:  # fewer: compiling takes long, and barriers never pay
         ways = [(8, 8, 4), (8, 8, 8)]
     elif can.subgroup:
         ways = [(128, lanes, r) for lanes in (8, 16, 32, 64) for r in (2, 4)] + [(256, 16, 4), (256, 32, 4)]
@@ -159,7 +159,7 @@ GEMV_INT = GemmKernel(
     workgroup_bytes=lambda c: 4 * (c.wg // c.subgroup_width),
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (sum_part(c.subgroup_width), "lib/sum/squares"),
-    self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # with more it becomes gemv_single_pass
+    self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # with a larger depth it becomes gemv_single_pass
 )
 
 

@@ -11,7 +11,7 @@ from ..gpu.device import Capabilities
 class Needs:
     """Device requirements of a kernel or part, beyond the WebGPU defaults."""
 
-    lanes: int = 1  # minimum number of neighbouring lanes that are certain to share a subgroup
+    lanes: int = 1  # minimum number of neighbouring lanes that always share a subgroup
     most_lanes: int = 0  # maximum of the same number; 0: any
     subgroup_size: int = 0  # exact subgroup size; 0: any
     buffers: int = 0  # minimum number of storage buffers
@@ -55,7 +55,7 @@ class Hole:
 
     name: str
     parts: tuple[str, ...]
-    optional: bool = False  # whether it may stay empty
+    optional: bool = False  # whether the hole may stay empty
     callers: tuple[str, ...] = ()  # parts that call it: it is filled if one of them is linked; (): the kernel calls it
     default: str = ""  # the part that fills it if no other is given
 
@@ -93,7 +93,7 @@ class Kernel:
     name: str  # path of its file: linear/gemv
     op: str  # the op that it serves: linear
     holes: tuple[Hole, ...]
-    shared: tuple[str, ...] = ()  # parts that the fillings of holes may call; any number of them may be linked
+    shared: tuple[str, ...] = ()  # parts that the parts in holes may call; any number of them may be linked
     core: tuple[str, ...] = ()  # parts that are always linked: code common to a family of kernels
     needs: Needs = Needs()
     tolerance: Tolerance = EXACT
@@ -108,7 +108,10 @@ class Kernel:
         return all(map(self.takes, parts))
 
     def complete(self, parts: Sequence[str]) -> list[str]:
-        """These parts, plus the default part of each hole that they leave open. A hole follows those of its callers."""
+        """These parts, plus the default part of each hole that they leave open.
+
+        The holes of callers come before the holes that they call.
+        """
         found = list(parts)
         for hole in self.holes:
             if hole.default and hole.called(found) and not set(hole.parts) & set(found):
@@ -127,7 +130,7 @@ class Kernel:
             raise ShaderError(f"{self.name} has no hole for {', '.join(sorted(rest))}")
 
     def variants(self, can: Capabilities, needs_of: "dict[str, Needs]") -> Iterator[str]:
-        """Every part of every hole that a device can run; nothing where it cannot run the kernel."""
+        """Every part of every hole that a device can run; none if it cannot run the kernel."""
         if self.needs.met(can):
             for hole in self.holes:
                 yield from (

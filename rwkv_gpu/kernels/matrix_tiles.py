@@ -75,7 +75,7 @@ def line_bytes(config: GemmConfig) -> int:
 
 
 def _words_bytes(config: GemmConfig) -> int:
-    """Bytes of the scales of x and of two flags: whether the workgroup has work, and whether it finishes last."""
+    """Bytes of the scales of x, and of two flags: the workgroup has work, and it is the last to finish."""
     return 4 * config.tb + (16 if config.joined_parts == 1 else 32)
 
 

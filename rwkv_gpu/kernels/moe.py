@@ -212,7 +212,7 @@ def _matrix_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
     yield from (expert_gemm_matrix(can.fragment, can.subgroup_size, tile) for tile in MATRIX_TILES)
 
 
-MATRIX_TILES = (  # tiles that `tune` tries, for few choices of an expert and for many
+MATRIX_TILES = (  # tiles that `tune` tries, for few and for many choices of an expert
     ExpertMatrixTile(1, 1, 4),
     ExpertMatrixTile(1, 1, 4, ahead=4),
     ExpertMatrixTile(2, 2, 4),

@@ -3,7 +3,7 @@
 from ..gguf.formats import FORMATS
 from .kernel import Hole, Needs
 
-PACKED = tuple(fmt for fmt in FORMATS.values() if "packed" in fmt.shared)  # small integers
+PACKED = tuple(fmt for fmt in FORMATS.values() if "packed" in fmt.shared)  # formats of small integers with scales
 FLOATS = tuple(fmt for fmt in FORMATS.values() if "packed" not in fmt.shared)
 
 # Decoding of weights. Each format has a part that decodes a run of weights; the other parts are shared among formats.
@@ -32,7 +32,7 @@ NO_NORM, RMS_NORM, PLAIN_STATISTICS = "linear/prologue/no_norm", "linear/prologu
 NORM = Hole("norm", (NO_NORM, RMS_NORM), default=NO_NORM)
 COMPUTE_STATISTICS, LOAD_STATISTICS = "linear/row_statistics/compute", "linear/row_statistics/load"
 MERGE_STATISTICS, SINGLE_ROW = "linear/row_statistics/merge", "linear/prologue/single_row"
-STATISTICS = Hole(  # token_shift_rows computes its own, and a convolution needs none
+STATISTICS = Hole(  # not for token_shift_rows, which computes statistics, nor for convolutions, which need none
     "row statistics",
     (PLAIN_STATISTICS, COMPUTE_STATISTICS, LOAD_STATISTICS),
     callers=(VEC4_ROWS, SCALAR_ROWS, JOINED_ROWS, LAYER_NORM, TOKEN_SHIFT),
@@ -119,7 +119,7 @@ STRIDING = (
 )
 
 PART_NEEDS: dict[str, Needs] = {
-    "moe/residual/shared": Needs(buffers=9),  # including the other bindings of its kernel
+    "moe/residual/shared": Needs(buffers=9),  # the total with the other bindings of its kernel
     "attention/gate/each": Needs(buffers=12),  # as required by the pass that fuses it
     "attention/every_run": Needs(f16=True, matrix_units=True),
     "lib/lanes/subgroup": Needs(subgroup=True),

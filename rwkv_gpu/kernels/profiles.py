@@ -1,7 +1,8 @@
 """Tuning values as files: profiles/*.toml, and tables of them in saved files.
 
-A profile is for a kind of device. It may name another as its `base`, whose values it replaces and whose table rows come
-after its own. Tables are lists of blocks. Other keys of a block than `rows` apply to all of its rows; `source` is where
+A profile is for a kind of device. It may name another profile as its `base`. Its values replace those of the base, and
+its table rows come first. Tables are lists of blocks. Other keys of a block than `rows` apply to all of its rows;
+`source` is where
 the values were measured, and `needs` lists the capabilities that they require.
 """
 
@@ -49,7 +50,7 @@ def with_profile(tuning: Tuning, name: str, can: Capabilities) -> Tuning:
 
 @cache
 def _chain(name: str) -> tuple[Mapping[str, Any], ...]:
-    """A profile, its base, the base of that, and so on."""
+    """A profile, its base, the base of its base, and so on."""
     text = resources.files("rwkv_gpu.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     profile = tomllib.loads(text)
     return (profile, *(_chain(profile["base"]) if "base" in profile else ()))
@@ -73,7 +74,7 @@ def _most(limits: GemmLimits | ExpertLimits) -> float:
 
 
 def _rows(profile: Mapping[str, Any], table: str, can: Capabilities) -> Iterator[Row]:
-    """The rows that a device can run; among several configurations of one kernel for the same work, the first."""
+    """The rows that a device can run. If several configurations of one kernel fit the same work, only the first."""
     seen = set()
     for block in profile.get(table, ()):
         if all(getattr(can, name) >= least for name, least in block.get("needs", {}).items()):
@@ -110,7 +111,7 @@ def row_data(limits: GemmLimits | ExpertLimits, config: GemmConfig | ExpertConfi
 
 
 def typed(cls: type[Typed], values: Mapping[str, Any]) -> Typed:
-    """Builds a dataclass from values of a file; raises ValueError for unknown names or wrong types."""
+    """Builds a dataclass from values of a file. Raises ValueError for unknown names or wrong types."""
     types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in types or not _of_type(value, types[name]):

@@ -97,7 +97,7 @@ RECURRENCE = Kernel(
     core=("recurrence/walk", "recurrence/sums"),
     tolerance=CLOSE,
 )
-# Gated delta nets in decode, where a subgroup has the vec4s of a head.
+# Gated delta nets in decode, if a subgroup holds the vec4s of a head.
 DELTA_TOKEN = Kernel(
     "recurrence/delta_token",
     "recurrence",
@@ -117,7 +117,8 @@ DELTA_TOKEN = Kernel(
     tolerance=CLOSE,
 )
 # Recurrences in chunks of tokens: chunks in parallel, then states from chunk to chunk, then norms and gates. Devices
-# without subgroups go token by token: a lane would hold whole rows of a state, and their compiler, FXC, never finishes.
+# without subgroups compute token by token. In chunks, each lane would hold whole rows of a state, which their compiler,
+# FXC, never finishes compiling.
 BY_CHUNKS = Needs(subgroup=True)
 CHUNK_SOLVE = Kernel(
     "recurrence/chunk_solve",

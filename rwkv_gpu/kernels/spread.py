@@ -11,7 +11,7 @@ MOST_PARTS = 8
 
 
 class Waits(NamedTuple):
-    """Costs, in units of the 0.17 us that an H200 takes to decode and multiply a fragment of W over 256 columns."""
+    """Costs. The unit is the time in which an H200 decodes and multiplies a fragment of W over 256 columns: 0.17 us."""
 
     stage: float  # per stage
     x: float  # per further x of a stage, if subgroups divide the columns
@@ -73,7 +73,7 @@ def _spread(
 
 
 def _high(blocks: Sequence[int], workgroups: int) -> int:
-    """The minimum fragments of W per workgroup, without workgroups that straddle two matrices; 0 if impossible."""
+    """The minimum fragments of W per workgroup if no workgroup may have rows of two matrices; 0 if impossible."""
     if workgroups < len(blocks):
         return 0
     high = -(-sum(blocks) // workgroups)
@@ -112,7 +112,8 @@ MOST_EIGHTS = 16  # maximum vec4s of x (eight float16 each) per lane: with more,
 def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, memory: int) -> GemmConfig:
     """The config of line_gemm for matrices of `rows[i]` rows each, with equal numbers of rows per workgroup.
 
-    Two fragments of W need many registers, above all with short runs, and pay off if they share several fragments of x.
+    Two fragments of W need many registers, above all with short runs. They pay off if they share several fragments of
+    x.
     """
     most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
     most = config.wg // config.subgroup_width

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ..gpu.shader import Constant
 from .gemm_config import BYTES, MANY, Fitted, GemmConfig, Matrices
 
-LEAST_LANES = 8  # minimum number of lanes per row of W; with fewer, their loads are too far apart
+LEAST_LANES = 8  # minimum number of lanes per row of W; with fewer, neighbouring loads are too far apart
 CHUNK_BYTES = {"f32": 144, "int16": 80, "int8": 48}  # with padding; quantised chunks include a scale and sums
 CHUNK_PARTS = {"f32": ("linear/staging/floats",)}
 INTEGER_PARTS = "linear/staging/integers", "linear/staging/integer_products", "lib/quantise", "lib/dot16"
@@ -48,8 +48,8 @@ class Pieces:
 
     chunks: int  # chunks of 32 columns of a piece
     pieced: bool  # whether rows have several pieces
-    parts: tuple[str, ...] = ()  # none: the config links them
-    nbytes: int = 0  # none: the config counts them
+    parts: tuple[str, ...] = ()  # empty: the config links the parts
+    nbytes: int = 0  # 0: the config counts the bytes
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -98,7 +98,7 @@ def fit_pieces(config: GemmConfig, matrices: Matrices) -> Fitted:
     if not fitted.staged:
         return replace(fitted, prefetch_depth=depth), Pieces(chunks, False)
     lanes = fitted.wg if pieces > 1 or fitted.copies else _even_lanes(fitted, 8 * chunks)
-    most = fitted.max_workgroups * (fitted.wg // lanes)  # a device runs more of smaller workgroups
+    most = fitted.max_workgroups * (fitted.wg // lanes)  # a device runs more workgroups if they are smaller
     fitted = replace(fitted, wg=lanes, max_workgroups=most, prefetch_depth=depth, staged=chunks)
     return fitted, Pieces(chunks, pieces > 1)
 

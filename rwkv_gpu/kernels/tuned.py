@@ -49,7 +49,7 @@ class Tuned:
     layers_per_submit: int | None = None
     look_ahead: int | None = None
     choices: tuple[Choice, ...] = ()
-    library: str = ""  # the wgpu-native with which matrix units were found right and faster, where they are used
+    library: str = ""  # if matrix units are used: the wgpu-native with which they were correct and faster
 
     def text(self) -> str:
         """The content of the file."""
@@ -80,7 +80,7 @@ def parse(text: str) -> Tuned:
 
 
 def checksum(data: Any) -> str:
-    """The checksum of a file's content: damaged values may be of the right type, and run wrongly."""
+    """The checksum of a file's content. Without it, a damaged value of the right type would be used."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -115,7 +115,7 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
 
 
 def own_tuning(adapter: Adapter, folder: Path | None) -> Tuned | None:
-    """The user's tuning of this adapter; None if there is none, or none of this version."""
+    """The user's tuning of this adapter; None if there is none of this version."""
     if folder is None:
         return None
     try:

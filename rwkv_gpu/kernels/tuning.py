@@ -20,11 +20,11 @@ class GemmLimits:
     packed: bool = False  # only formats of small integers
     min_run: int = 0  # weights that share a scale
     max_run: int = MANY
-    rounded: bool = False  # only if the producer of x can round it to float16
+    rounded: bool = False  # only if the producer of x can round x to float16
 
     @property
     def sized(self) -> bool:
-        """True if the row depends on the size of W, its scales or the producer of x."""
+        """True if the limits depend on the size of W, its scales or the producer of x."""
         return replace(self, max_rows=MANY, above_rows=0, packed=False, max_run=MANY) != GemmLimits()
 
     def fit(self, rows: int, out: int, width: int, packed: bool, run: int) -> bool:
@@ -40,7 +40,7 @@ class GemmLimits:
 
     @property
     def rest(self) -> float | None:
-        """The number of rows above which it serves every product; None if it does not."""
+        """The number of rows of x above which it serves every product; None if there is no such number."""
         return self.above_rows if self == GemmLimits(above_rows=self.above_rows) else None
 
 
@@ -51,8 +51,8 @@ class ExpertLimits:
     max_choices: float = MANY
     above_choices: float = 0  # more choices than these
     max_run: int = MANY  # weights that share a scale
-    heads: bool = False  # only products by head: every row of x chooses each of them
-    floats: bool = False  # only formats whose floats take less work to make than bytes
+    heads: bool = False  # only per-head products: the heads are experts, and every row of x chooses all of them
+    floats: bool = False  # only formats that are easier to decode to floats than to bytes
 
     def fit(self, choices: float, run: int, heads: bool, floats: bool) -> bool:
         """True if a product is within them."""
@@ -91,17 +91,17 @@ class AttentionTuning:
     run_workgroups: int  # maximum number of workgroups that decode is split into
     lanes_per_key: int  # lanes of a subgroup that share a key of 128 numbers in decode; 0: each lane has its own keys
     decode_lanes: int  # lanes of a workgroup if lanes share keys
-    decode_workgroups: int  # the same if lanes share keys
-    prefetch_keys: int  # keys that such a lane loads at a time
-    prefetch_numbers: int  # numbers of these keys, at most
+    decode_workgroups: int  # maximum number of workgroups if lanes share keys
+    prefetch_keys: int  # keys that a lane loads at a time if lanes share keys
+    prefetch_numbers: int  # maximum numbers of these keys
     matrix_decode_positions: int  # positions of all sequences from which decode uses matrix units; 0: never
-    matrix_decode_sharing: int  # query heads per KV head from which it does
-    matrix_decode_head_size: int  # head size up to which it does
-    matrix_decode_workgroups: int  # maximum number of workgroups that it is split into
+    matrix_decode_sharing: int  # minimum query heads per KV head for that
+    matrix_decode_head_size: int  # maximum head size for that
+    matrix_decode_workgroups: int  # maximum number of workgroups for that
     latent_run_length: int  # positions of a run in decode over latents on matrix units, at least
     latent_workgroups: int  # maximum number of workgroups for decode over latents on matrix units
     latent_prefetch: int  # blocks of latents that a workgroup loads ahead: 0 or 1
-    head_rounding_rows: int  # rows of x up to which products by head on matrix units round x themselves
+    head_rounding_rows: int  # rows of x up to which per-head products on matrix units round x themselves
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ class RecurrenceTuning:
     """Sizes for RWKV time mix, delta rules, lightning attention and state spaces."""
 
     state_lanes_per_row: int  # lanes that share a row of an RWKV state in decode; 0: as in prompts
-    state_rows_per_lane: int  # rows that such lanes share, at least
+    state_rows_per_lane: int  # minimum rows that these lanes share
     chunk_tokens: int  # tokens of a prompt that are computed at once; 0: one after the other
     chunk_min_rows: int  # rows of a step from which chunks are used
     chunk_state_rows: int  # rows of a state that a workgroup carries from chunk to chunk
-    chunk_rows_per_lane: int  # rows of these for a lane
-    chunk_lanes_per_row: int  # lanes of a subgroup that share them
+    chunk_rows_per_lane: int  # rows of such a state per lane
+    chunk_lanes_per_row: int  # lanes of a subgroup that share these rows
     chunks_without_removal: bool  # recurrences that only add, such as RWKV-6, also use chunks
     state_space_chunks: bool  # Mamba-2, which has one decay for a whole head, also uses chunks
     state_space_on_matrix_units: bool  # prompts of Mamba-2 use matrix units, in chunks
@@ -125,7 +125,7 @@ class FusionTuning:
     """Which fusions and merged dispatches are faster, and for how many rows of a step."""
 
     fuses_token_shift: bool  # products of few rows norm, shift and mix x, or convolve it
-    token_shift_rows: int  # rows up to which they do, one per sequence
+    token_shift_rows: int  # maximum rows for that, one per sequence
     fuses_routing: bool  # products with experts rank the experts
     lora_rows: int  # rows up to which the time mix computes the second halves of its LoRAs
     quantising_width: int  # columns from which recurrences quantise their output for the next product; 0: never
@@ -137,7 +137,7 @@ class FusionTuning:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How work is spread over lanes. It affects speed and rounding only."""
+    """How work is spread over lanes and kernels. It affects only speed and rounding."""
 
     lanes: LaneTuning
     attention: AttentionTuning
@@ -183,8 +183,8 @@ class Tuning:
     ) -> GemmConfig:
         """The configuration for a number of rows and the size of a matrix; the last one if none fits.
 
-        If x can be staged whole, it is copied only if its producer can quantise it: `quantised`. `rounded`: its
-        producer can round it to float16.
+        `quantised`: the producer of x can quantise it; otherwise an x that can be staged whole is not copied.
+        `rounded`: the producer can round x to float16.
         """
         for limits, config in self.gemm_table:
             able = quantised or not config.copies or width > 32 * config.staged
@@ -209,8 +209,8 @@ class Tuning:
         if own.wg == lead.wg or lead.wg % own.subgroup_width:
             return own
         if packed and lead.kernel in ("linear/gemv_int", "linear/gemv_single_pass"):
-            return replace(lead.multi_pass, r=1)  # few rows: for more workgroups
-        if own.kernel == "linear/gemv":  # about as many rows for a workgroup as before
+            return replace(lead.multi_pass, r=1)  # few rows per workgroup, for more workgroups
+        if own.kernel == "linear/gemv":  # keeps about the same number of rows per workgroup
             lanes_per_row = max(1, own.lanes_per_row * lead.wg // (own.wg * own.r))
             most = lead.wg & -lead.wg  # the largest power of two that divides the workgroup
             return replace(own, wg=lead.wg, lanes_per_row=min(1 << (lanes_per_row.bit_length() - 1), most), r=1)

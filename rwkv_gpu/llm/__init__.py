@@ -1,1 +1,1 @@
-"""Text in, text out: a model, its tokenizer and an engine behind one object."""
+"""Text in, text out: one object with a model, its tokenizer and an engine."""

@@ -83,7 +83,10 @@ class Answer:
         return None
 
     def overflows(self) -> bool:
-        """True, once, if the reader is so far behind that the request must pause; `taken` reports when to resume."""
+        """Returns True once if the reader is so far behind that the request must pause.
+
+        `taken` reports when to resume.
+        """
         if self._most_unread is None or self._unread <= self._most_unread:
             return False
         with self._counting:

@@ -40,7 +40,7 @@ class Backend(Protocol):
     model_file: ModelFile
     sight: Sight | None  # encodes images; None for models without vision
     preset: Preset | None  # the preset that named the model
-    _recent: deque[Recent]  # so that prompts that continue answered requests keep their ids
+    _recent: deque[Recent]  # for prompts that continue answered requests: they keep the ids
 
     def default_settings(self, usual: Settings) -> Settings:
         """The settings of answers unless others are given."""

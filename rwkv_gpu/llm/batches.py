@@ -1,4 +1,4 @@
-"""Many answers at once: some are requested ahead of the one that is awaited."""
+"""Many answers at once: while one is awaited, later ones are already requested."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -20,9 +20,9 @@ from . import hub_names
 MOST_BYTES = 4 << 20  # size limit of a catalogue
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9.-]*)?", re.ASCII)
 QUANTISATION = re.compile(r"(?:iq|tq|q)\d\w*|[fb]?f16|f32|bf16|fp16|mxfp4|nvfp4", re.ASCII | re.IGNORECASE)
-FILLER = {"instruct", "it", "chat", "gguf", "latest", "preview"}  # words that spellings of one name add or omit
+FILLER = {"instruct", "it", "chat", "gguf", "latest", "preview"}  # words that some spellings of a name add or omit
 STEM = re.compile(r"[a-z]+(?=\d)|[a-z]{6,}")  # start of a family's name: gemma, falcon
-LONG_STEM = 4  # letters; other words are often close to a shorter stem
+LONG_STEM = 4  # minimum letters: shorter stems resemble too many other words
 KINDS = "chat", "embedding", "reranker"
 
 
@@ -39,13 +39,13 @@ class Entry:
     context: int
     strengths: str
     architecture: str = ""
-    active: float | None = None  # billions that a token reads, of mixtures of experts
+    active: float | None = None  # for mixtures of experts: billions of parameters that a token reads
     thinking: bool = False
     tools: bool = False
     vision: bool = False
     mmproj: str | None = None  # the file with the image part
     kind: str = "chat"
-    recommended: int | None = None  # first choice for a device with this memory in GB
+    recommended: int | None = None  # the first choice for devices with this many GB of memory
 
     @property
     def family(self) -> str:
@@ -95,7 +95,7 @@ class Catalogue:
         return None
 
     def near(self, name: str) -> list[str]:
-        """Names that resemble an unknown one, the most similar first."""
+        """Known names that resemble an unknown one, the most similar first."""
         plain = name.lower()
         family = [entry.name for entry in self.entries if entry.family == plain.partition(":")[0]]
         similar = difflib.get_close_matches(plain, [*self._named, *self._families], 3, 0.7)
@@ -104,7 +104,7 @@ class Catalogue:
         return list(dict.fromkeys([*similar, *family, *related]))[:3]
 
     def resembles(self, word: str) -> bool:
-        """True if a word is the beginning of families' names, such as gemma, or a misspelt one, such as mistrall."""
+        """True if family names begin with this word, such as gemma, or almost do, such as mistrall."""
         return self._stem_near(word.lower()) is not None
 
     def _stem_near(self, word: str) -> str | None:

@@ -30,13 +30,13 @@ from .transcript import Transcript
 from .validate import one_of, truth
 
 R = TypeVar("R", bound=Reading)
-NOT_CALLED = "error: the user did not allow this call, or interrupted it"  # result of a call that has none
+NOT_CALLED = "error: the user did not allow this call, or interrupted it"  # the result of such a call
 OF_A_MODEL = ("logit_bias", "stop_ids", "lora")  # settings with token ids or adapters of one model
 Truncate = Literal["left"]
 
 
 class Asking(Settings, total=False):
-    """What a question may have: settings of its answer, images and sounds."""
+    """Keyword arguments of a question: settings of its answer, images and sounds."""
 
     images: Sequence[Source]
     audio: Sequence[Source]
@@ -147,7 +147,7 @@ class Chat:
     def answer_calls(
         self, results: Sequence[str], *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]
     ) -> Generation:
-        """Goes on after the calls of the last answer, with a result for each."""
+        """Continues after the calls of the last answer, with a result for each."""
         self._stop_reading()
         if len(results) != len(self.calls):
             raise BadInput(f"there are {len(results)} results for {len(self.calls)} calls")
@@ -241,7 +241,7 @@ class Chat:
     def with_model(self, llm: Backend) -> "Chat":
         """Returns a copy that continues with another model, which reads all messages again.
 
-        The copy has that model's own chat template, unless this chat uses another one than its model's. A model without
+        If this chat uses its model's own template, the copy uses the other model's own. A model without
         a projector reads messages without their images. Settings that name token ids or adapters are left out.
         """
         self._stop_reading()
@@ -265,7 +265,7 @@ class Chat:
         save_chats(path, [self], half_state=half_state)
 
     def _question(self, text: str, given: Asking) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """The messages with a question, and the settings among what it was given."""
+        """The messages with a question, and the settings among its arguments."""
         self._stop_reading()
         settings: dict[str, Any] = {**given}
         images, audio = settings.pop("images", ()), settings.pop("audio", ())

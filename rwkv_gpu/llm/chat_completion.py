@@ -104,7 +104,7 @@ class RequestFields:
 def common_fields(rest: dict[str, Any]) -> tuple[int, bool, str | None]:
     """Takes n, include_usage and model out of the fields of a request."""
     n, options, model = rest.pop("n", 1), rest.pop("stream_options", {}), rest.pop("model", None)
-    user = rest.pop("user", None)  # ignored: OpenAI's field for a service's customer
+    user = rest.pop("user", None)  # ignored: OpenAI's field for the end user of a service
     if not (user is None or isinstance(user, str)):
         raise BadInput(f"user is {user!r}; it must be a string")
     if not isinstance(options, Mapping):

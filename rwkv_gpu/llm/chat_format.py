@@ -30,7 +30,8 @@ from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
 
 CHANNEL = "<|channel|>"
-# Template variables that turn reasoning on, and off. Some models always reason, and can only be asked for less.
+# Template variables that turn reasoning on, and off. Some models always reason; for them, the second value only asks
+# for less reasoning.
 SWITCHES: dict[str, tuple[bool | int | None, bool | int | str]] = {
     "enable_thinking": (True, False),
     "thinking": (True, False),  # DeepSeek-V3.1, Granite 3
@@ -40,9 +41,9 @@ SWITCHES: dict[str, tuple[bool | int | None, bool | int | str]] = {
 }
 # Template variables that callers cannot set
 RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "limits"}
-TAIL = 64  # bytes at the end of a prompt that show whether reasoning is open
+TAIL = 64  # bytes at the end of a prompt, which show whether the prompt begins reasoning
 SYSTEMS = 16  # remembered tokenised system messages
-LEAST_SHARED = 64  # minimum tokens of system messages that get their own step
+LEAST_SHARED = 64  # minimum tokens of system messages for a separate prefill step
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ChatPrompt:
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
     thoughts: Opened  # the reasoning that the prompt has begun
-    repeats: bool = True  # True if later prompts repeat an answer with its marks; some templates refuse these
+    repeats: bool = True  # whether later prompts repeat an answer with its marks, which some templates refuse
     system_tokens: int = 0  # tokens of the system messages, if there are other messages
     begun: str = ""  # beginning of the answer, if it continues the last message
     images: Images = field(default_factory=dict)  # images of the messages
@@ -217,7 +218,10 @@ class ChatFormat:
         limits: Limits | None,
         variables: Mapping[str, Any],
     ) -> list[str]:
-        """The prompt in two pieces: the messages, and the opening of the answer. One if they cannot be separated."""
+        """The prompt in two pieces: the messages, and the opening of the answer.
+
+        A single piece if they cannot be separated.
+        """
         whole, before = self.template.prompt(messages, tools=tools, limits=limits, **variables)
         return [before, whole[len(before) :]] if whole.startswith(before) else [whole]
 
@@ -282,8 +286,9 @@ class ChatFormat:
 
         A form (schema, regex or grammar) constrains the answer, not its reasoning.
 
-        With `after`, the form applies only after that text, if the answer contains it; with None, also to the
-        reasoning. If the answer continues the last message, the form applies from its beginning. `wait` waits until the
+        With `after`, the form applies only after that text, if the answer contains it. If `after` is None, the form
+        also applies to the reasoning. If the answer continues the last message, the form applies from its beginning.
+        `wait` waits until the
         form is compiled, so that a wrong one is refused at once.
         """
         check_ends(params, form)
@@ -333,7 +338,7 @@ class ChatFormat:
         thinking = self.marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
         control = self.marks.control or (tools and self.tool_form.control)
-        if control:  # the tokens that end an answer then have visible text, too
+        if control:  # then the tokens that end an answer also have visible text
             never |= self.stop_ids | self.tokenizer.stop_ids
         goes_on = bool(prompt.begun)
         more: Any = {"hidden": self._around, "goes_on": goes_on, "schema": None if form is None else form.model}

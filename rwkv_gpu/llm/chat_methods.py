@@ -136,8 +136,8 @@ class ChatMethods(OpenModel):
     ) -> list[int] | str:
         """Applies the chat template to messages; returns the prompt's token ids, or its text.
 
-        `variables` are passed to the template, such as enable_thinking. `generate` and the like end the answer to such
-        a prompt where the turn ends, as `chat` does.
+        `variables` are passed to the template, such as enable_thinking. `generate` and similar methods end the answer
+        to such a prompt at the end of the turn, as `chat` does.
         """
         as_ids = validate.truth("tokenize", tokenize)
         text = self.chat_format.template.render(

@@ -81,7 +81,7 @@ class Stats:
 
     @property
     def decode_rate(self) -> float:
-        """New tokens per second, except the first, which comes with the prompt."""
+        """New tokens per second. The first token is not counted, as it comes with the prompt."""
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds and self.new_tokens > 1 else 0.0
 
 
@@ -241,7 +241,7 @@ def sampling(params: SamplingParams | None, defaults: Settings, settings: Mappin
 
 
 def check_ends(params: SamplingParams, form: Form | None) -> None:
-    """Refuses settings that forbid an end where a form requires it."""
+    """Refuses settings that forbid the end of an answer, if a form requires it."""
     if form is not None and (params.ignore_eos or params.min_tokens):
         name = "ignore_eos" if params.ignore_eos else "min_tokens"
         raise BadInput(f"{name} is {getattr(params, name)}, but the answer's form says where it ends; give one of them")

@@ -1,6 +1,6 @@
 """Conversation files as bytes, for programs that keep messages themselves, such as the server's page.
 
-States are stored and found under a cache salt, so a false state in a file reaches no other conversation.
+States are stored under a cache salt. So a forged state in a file cannot reach other conversations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def opened(llm: Backend, data: bytes, cache_salt: str) -> Json:
     """The branches of a file, and the index of the current one.
 
     Its state is stored for prompts with this salt if it is of the identical model file; `state` says so. Without a
-    salt, the model reads the messages anew.
+    salt, the model reads the messages again.
     """
     saved = session.loads(data, llm.model_file, llm.vocab_size, llm.sight)
     branches = [{"messages": [*map(_as_dict, chat.messages)], "settings": chat.settings} for chat in saved.chats]

@@ -30,11 +30,11 @@ from ..models.registry import Model, load_next_token_model
 from ..ops.batch import MOST_KEPT
 from .load_options import check
 
-# Maximum tokens of a draft. With the token before them they make 16 rows, which matrix units multiply in the time of 5.
-# For models with a state it is 8, as the state after each row is kept.
+# Maximum tokens of a draft. With the token before them they make 16 rows, for which matrix units take no longer than
+# for 5. For models with a state the limit is 8, as the state after each row is kept.
 DEFAULT_DRAFT, KEPT_DRAFT = 15, 7
 SEVERAL = "heads do not draft over several devices"
-PADDING = 512  # ids at the end of a vocabulary that a model of the same family may lack
+PADDING = 512  # maximum ids at the end of a vocabulary that another model of the family may lack
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class Drafts:
     fault: str = ""  # error of the draft model or of the head's file, which is not used then
 
     def in_use(self, model: Model) -> Model:
-        """The model with its head, if that drafts."""
+        """The model, with its head if the head drafts."""
         if self.head is None:
             return model
         assert isinstance(model, Layered), "only these have heads"
         return predicting(model, self.head)
 
     def without_head(self) -> "Drafts":
-        """The other sources of drafts. Over several devices, a head would read and write on different ones."""
+        """The same drafts without the head: on several devices, a head would read and write on different ones."""
         others, fault = self.lookup or self.file is not None, self.fault if self.joined is None else SEVERAL
         return replace(self, head=None, joined=None, most=self.most if others else 0, fault=fault)
 

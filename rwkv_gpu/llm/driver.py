@@ -35,7 +35,7 @@ class Listener(Protocol):
         """Handles an update. May return a count of tokens: the answer is truncated to it and ends, as by a stop id."""
 
     def overflows(self) -> bool:
-        """True, once, if its reader is so far behind that the request must pause until `Driver.resume`."""
+        """Returns True once if the reader is so far behind that the request must pause until `Driver.resume`."""
 
     def fail(self, error: BaseException) -> None:
         """Ends the updates with an error."""
@@ -134,7 +134,7 @@ class Driver:
     def wake(self, patience: float = 0.0) -> None:
         """Starts the requests that were submitted without waking the thread.
 
-        With `patience`, more requests follow, and the caller waits up to that many seconds for a step with the present
+        With `patience`, more requests follow: the caller waits up to that many seconds for a step with the present
         ones. Otherwise its computations would hold the interpreter lock, which the thread needs many times per step.
         """
         self._expects = patience > 0
@@ -242,7 +242,7 @@ class Driver:
     def _run(self) -> None:
         try:
             while self._end is None:
-                # Raised from outside between two lines: unfinished work is still in the queues
+                # An exception raised from outside, between two lines: unfinished work is still in the queues.
                 with suppress(Exception):
                     self._do_jobs()
                     self._advance()
@@ -349,7 +349,7 @@ class Driver:
         assert self._end is not None
         waiting = [*(job.fail for job in self._jobs), *(work.fail for work in self._works)]
         for fail in [*waiting, *(listener.fail for listener in [*self._numbers])]:
-            with suppress(Exception):  # a failing listener must not keep the others waiting
+            with suppress(Exception):  # a failing listener must not block the others
                 fail(self._end)
         self._engine.close()
 

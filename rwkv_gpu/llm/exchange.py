@@ -1,7 +1,7 @@
 """Fetches and stores the states of a driver's requests. Runs on the driver's thread.
 
 A request waits for its state only for a limited time. Then it computes its prompt in parallel with the fetch, and
-continues with the first that is done. So a useless fetch costs at most a tenth of the computing time.
+continues with the first that is done. So a useless fetch delays a request by at most a tenth of its computing time.
 """
 
 import time
@@ -55,7 +55,7 @@ class StateExchange(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """True if the write queue is so full that more states would be dropped."""
+        """True if the write queue is full: further states would be dropped."""
 
     def measured(self, tokens: int, seconds: float) -> None:
         """Records that `tokens` prompt tokens were computed in `seconds`."""
@@ -142,7 +142,7 @@ class Exchange:
                 fetch.fail(error)
 
     def _arrived(self, name: object, found: Found | None) -> None:
-        """Handles a fetched state, or none. Its request may be computing by now, or have ended."""
+        """Handles a fetched state, or none. By then, the request may be computing its prompt, or have ended."""
         fetch = self._fetches.get(name)
         if fetch is None:
             return
@@ -161,7 +161,7 @@ class Exchange:
         began = self._clock()
         self._engine.restore(*found)
         if number and self._engine.skip(number):
-            self._turns[number].reads = False  # its duration does not measure computation
+            self._turns[number].reads = False  # then its duration does not measure computing speed
         self._states.restored(found, self._clock() - began, saved, hedged=number > 0)
 
     # ---------------------------------------------------------------- to the store

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
-LATELY = 60.0  # seconds for which a measured bandwidth is valid: networks change, and unused ones are not measured
+LATELY = 60.0  # seconds for which a measured bandwidth is valid, as networks change
 SURE = 0.5  # a fetch that takes less than this share of the computing time is awaited before computing
 HEDGE = 0.1  # share of the computing time after which computing starts in parallel with the fetch
-UNMEASURED = 0.25  # seconds, while the computing time is unknown
-LEAST = 0.01  # seconds: an unnoticeable delay
-MOST = 1.5  # times the expected duration: how long such a fetch is awaited
+UNMEASURED = 0.25  # patience in seconds while the computing time is unknown
+LEAST = 0.01  # minimum patience in seconds: a delay that is not noticed
+MOST = 1.5  # a fetch is awaited for at most this many times its expected duration
 
 
 class Rate:
@@ -37,7 +37,7 @@ class FetchRule:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.fetched, self.stored = Rate(clock), Rate(clock)  # bytes from and to the store
         self.restored = Rate(clock)  # bytes into the engine
-        self.asked = Rate(clock)  # small requests to the store, one after the other
+        self.asked = Rate(clock)  # small requests to the store, in sequence
         self.computed = Rate(clock)  # prompt tokens
         self.least = LEAST
 

@@ -1,4 +1,4 @@
-"""The folders that commands and library use unless others are named."""
+"""The default folders of commands and library."""
 
 import sys
 from pathlib import Path

@@ -16,7 +16,7 @@ from .open_model import Asked, OpenModel, Prompt, TemplateIds, TemplateText, is_
 
 
 class Continuing(Settings, total=False):
-    """What a prompt may be given: settings of its answer, and what happens if it is too long."""
+    """Keyword arguments of a prompt: settings of its answer, and what to do if it is too long."""
 
     truncate: Truncate | None
 
@@ -53,8 +53,8 @@ class GenerateMethods(OpenModel):
 
         A list of prompts returns a list of completions, computed together. With `n`, each prompt gets a list of `n`
         answers; a given seed is incremented for each. `settings` are fields of SamplingParams; the default is greedy.
-        `schema`, `regex` or `grammar` constrain the answer. A prompt longer than the context is refused, or, if
-        `truncate` is "left", loses its beginning.
+        `schema`, `regex` or `grammar` constrain the answer. A prompt longer than the context is refused. With
+        `truncate="left"`, it loses its beginning instead.
         """
         if n is None and not is_several(prompt):
             return self.stream(prompt, params, **settings).wait()  # type: ignore[arg-type]
@@ -139,9 +139,9 @@ class GenerateMethods(OpenModel):
         return wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences, progress)
 
     def infill_prompt(self, prefix: str, suffix: str, extra: str = "") -> list[int]:
-        """The prompt that asks for the text between a prefix and a suffix; `extra` is its beginning.
+        """The prompt that asks for the text between a prefix and a suffix; the prompt begins with `extra`.
 
-        BadInput if the model has no tokens for that.
+        Raises BadInput if the model has no tokens for that.
         """
         marks = self.tokenizer.vocabulary.infill
         if marks is None:

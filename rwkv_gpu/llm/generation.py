@@ -46,7 +46,7 @@ class Reading:
         self._ending = threading.Lock()
         self._schema = reader.schema
         self._silent = request.params.max_tokens == 0
-        if self._silent:  # the prompt is computed, for later requests that begin with it
+        if self._silent:  # the prompt is still computed, for later requests that begin with it
             request = replace(request, params=replace(request.params, max_tokens=1))
         self._put = put  # used by the driver, which must not refer to this object, so that it can be garbage-collected
         answer = Answer(reader, len(request.ids), put, driver.clock, most_unread)
@@ -90,7 +90,7 @@ class Reading:
                 self._on_prompt(item.done, item.total)
             return None
         self._end(item)
-        self._put(item)  # for other readers of the same answer
+        self._put(item)  # so that other readers of the same answer end, too
         if item.error is not None:
             raise item.error
         return None

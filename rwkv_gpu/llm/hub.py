@@ -61,9 +61,9 @@ class Hub:
         return catalogue_of(self.catalogue)
 
     def locate(self, name: str) -> Path | str | None:
-        """Where a model is: the path of a file that is here, or its name on the hub; None if the name is unknown.
+        """Finds a model: returns the path of a local file, or its name on the hub; None if the name is unknown.
 
-        The name is a path, one on the hub, that of a stored model, a short one of the catalogue, or OWNER/NAME.
+        The name is a path, a name on the hub, the name of a stored model, a short name of the catalogue, or OWNER/NAME.
         """
         if os.path.exists(name):
             return Path(name)

@@ -23,7 +23,7 @@ from ..vision.senses import Senses
 __all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
-MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
+MARKER = "<__media__>"  # stands for an image in a prompt, as in llama.cpp
 MOST_IMAGES = 256  # maximum images of a request, including repeated ones
 MOST_PIXELS = 1 << 30  # pixels of all pictures that a chat keeps
 BLIND = (
@@ -42,7 +42,7 @@ def mark_of(image: Image) -> str:
 
 @dataclass(frozen=True)
 class MarkedTokenizer:
-    """A tokenizer that turns marks of some images into the rows of these."""
+    """A tokenizer that replaces the marks of these images by the rows of the images."""
 
     inner: Tokenizer
     images: Images
@@ -52,13 +52,13 @@ class MarkedTokenizer:
         return getattr(self.inner, name)
 
     def encode(self, text: str | bytes, *, after: int | None = None, **options: Any) -> list[int]:
-        """The ids of a text; each image is between the texts that its family puts around it."""
+        """The ids of a text. Each image is placed between the texts that the model family puts around images."""
         data = text.encode() if isinstance(text, str) else text
         ids: list[int] = []
         at = 0
         for found in MARK.finditer(data):
             image = self.images.get(found[0].decode())
-            if image is None:  # somebody wrote a mark
+            if image is None:  # the text itself contained a mark
                 continue
             ids += self._text(data[at : found.start()], after if not at else None, options)
             for part in image.texts(self.senses.vision):
@@ -122,7 +122,7 @@ class Sight:
         return replace(prepare(senses.vision, medium), picture=kept)
 
     def again(self, image: Image) -> Image:
-        """Prepares an image or a sound for this model that another model has already read, if this one can."""
+        """Prepares an image or a sound that another model has read for this model, if this model supports it."""
         medium = image.tiles[-1] if image.picture is None else image.picture
         able = self.senses.hearing if isinstance(medium, Recording) else self.senses.vision
         return unseen(image.identity, image.picture) if able is None else self.keeping.image(medium)
@@ -133,7 +133,7 @@ class Sight:
 
 
 class Album:
-    """The images of a request. They are counted before and after each is decoded, so that a request stays small."""
+    """The images of a request. Each is counted before and after it is decoded, so that a request stays small."""
 
     def __init__(self, sight: Sight | None) -> None:
         self.images: dict[str, Image] = {}  # by mark
@@ -165,7 +165,7 @@ def marked(
     """The messages with marks in place of images, and the images by mark. Refuses images if there is no sight."""
     album = Album(sight)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        return messages, {}  # the check of messages refuses them
+        return messages, {}  # refused later, when messages are checked
     texts = [_marked(message, album, f"messages[{i}]") for i, message in enumerate(messages)]
     return texts, album.images
 
@@ -218,7 +218,7 @@ def _pieces(content: Any, album: Album, where: str) -> Iterator[str]:
 
 
 def _source(part: Mapping[str, Any], where: str) -> Any:
-    """The image or the sound of a part: what it holds, a URL, or base64."""
+    """The image or the sound of a part: its content, a URL, or base64."""
     url = url_of(part)
     if url is None:
         raise BadInput(f"{where} has no image or audio")

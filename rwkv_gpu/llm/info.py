@@ -70,7 +70,7 @@ class Info:
 
     @property
     def matrix_units(self) -> bool:
-        """True if the matrix units of any of its devices are in use now."""
+        """True if matrix units of any of its devices are in use now."""
         return any(gpu.capabilities.fragment > 0 for gpu in self.gpus)
 
     @classmethod

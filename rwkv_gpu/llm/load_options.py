@@ -59,7 +59,7 @@ RANGES = {
     "n_cpu_moe": WHOLE(0, MOST_LAYERS),
     "layers_per_submit": OPTIONAL(0, 1 << 16),
 }
-ENCODER_CONTEXT = 2048  # default maximum, and rows of a step, which holds several texts
+ENCODER_CONTEXT = 2048  # maximum default context; also rows of a step, which holds several texts
 ALIASES = {
     "model": "path",  # vLLM
     "model_path": "path",  # llama-cpp-python
@@ -80,7 +80,7 @@ WITHOUT_EFFECT = (
     "verbose", "n_threads", "n_threads_batch", "n_ubatch", "use_mmap", "use_mlock", "flash_attn", "offload_kqv",
     "logits_all", "enforce_eager", "trust_remote_code", "enable_prefix_caching",
 )  # fmt: skip
-# other names of vLLM and llama-cpp-python, with what to use here
+# names of vLLM and llama-cpp-python that are not accepted, with what to use here
 INSTEAD = {
     **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), 'give device="0,1" and split="auto"'),
     **dict.fromkeys(("kv_cache_dtype", "type_k", "type_v"), 'give kv="f16", "q8", "q4" or "f32"'),
@@ -165,7 +165,7 @@ def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """The devices of a model, and how its steps are built there."""
+    """The devices of a model, and how its steps are built on them."""
 
     names: Sequence[str] = ("auto",)  # one device, or several that run the model together
     split: Split = None  # shares of the layers by device; None decides by memory and speed
@@ -173,7 +173,7 @@ class DeviceOptions:
     matrix_units: MatrixUnits = "auto"
     tuned: Path | None = None  # folder in which `rwkv-gpu tune` stores results
     layers_per_submit: int | None = None  # 0 submits a whole step at once; None takes the tuned number
-    portable: bool = False  # requires only what every device supports
+    portable: bool = False  # uses only what every device supports
     checked: bool = False  # the driver checks each index
     at_once: bool = True  # starts on plain kernels while a first trial of matrix units runs
 

@@ -17,7 +17,7 @@ from ..errors import BadInput, BadNumbers
 from .pooling import Doubles, Floats, Pool, Pooling
 
 Results = TypeVar("Results", Floats, Doubles)
-ROWS = 64  # rows of a step whose logits are all read, since logits are large
+ROWS = 64  # rows of a step if all logits are read, since logits are large
 
 
 def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) -> Generator[None, None, Floats]:

@@ -1,6 +1,6 @@
 """The file or files of a loaded model: a quick fingerprint, and a digest of all bytes, computed once.
 
-The fingerprint distinguishes models on one disk. Only the digest proves that two files are equal, so it decides whether
+The fingerprint distinguishes models on one disk. Only the digest shows that two files are equal, so it decides whether
 a saved state may be used.
 """
 

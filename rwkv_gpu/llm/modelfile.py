@@ -10,7 +10,7 @@ from ..errors import BadFile, BadInput, printable
 from .completion import own_names
 
 MOST = 1 << 20  # characters of a Modelfile
-OPTIONS = {  # Ollama's names, and ours
+OPTIONS = {  # Ollama's names of settings, with ours
     "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "typical_p": "typical_p",
     "seed": "seed", "stop": "stop", "repeat_penalty": "repetition_penalty", "repeat_last_n": "penalty_last_n",
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
@@ -21,7 +21,8 @@ WITHOUT_EFFECT = frozenset({
     "num_keep", "num_batch", "num_gpu", "num_thread", "main_gpu", "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
     "logits_all", "vocab_only", "embedding_only", "penalize_newline", "tfs_z",
 })  # fmt: skip
-IGNORED = ("REQUIRES", "RENDERER", "PARSER")  # used by Ollama only: here the model's own template renders and parses
+# Used by Ollama only: here, the model's own template renders prompts and parses answers.
+IGNORED = ("REQUIRES", "RENDERER", "PARSER")
 ROLES = ("system", "user", "assistant")
 INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)(?:[ \t]+|$)")
 
@@ -86,7 +87,7 @@ def parameters(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], int | 
 
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Settings without the switch of mirostat, which is off by default: its target and rate then have no effect."""
+    """Settings without the mirostat switch. If mirostat is off, as by default, its target and rate are left out."""
     switch = found.pop(SWITCH, 0)
     if switch not in (0, 1, 2):
         raise BadInput(f"mirostat is {switch}; it must be 0, or 2 (1 is taken as 2)")
@@ -94,7 +95,7 @@ def _plain(found: dict[str, Any]) -> dict[str, Any]:
         found.setdefault("mirostat_tau", MIROSTAT_TAU)
     else:
         found = {name: value for name, value in found.items() if not name.startswith(SWITCH)}
-    if found.get("max_tokens") == -2:  # Ollama's number for as many as fit the context
+    if found.get("max_tokens") == -2:  # Ollama's number for as many tokens as fit in the context
         found["max_tokens"] = -1
     return found
 

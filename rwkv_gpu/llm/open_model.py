@@ -1,4 +1,4 @@
-"""An open model: its tokenizer, its engine's driver, and how a prompt becomes a request."""
+"""An open model: its tokenizer and its engine's driver. Turns prompts into requests."""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ Prompt = str | Sequence[int]
 Prompts = Prompt | ImagePrompt | Sequence[str | ImagePrompt] | Sequence[Sequence[int]]
 Messages = Sequence[Mapping[str, object]]
 R = TypeVar("R", bound=Reading)
-AT_EXIT = 1.0  # seconds that the interpreter's exit waits for a step of a model that was not closed
+AT_EXIT = 1.0  # seconds that the interpreter waits at exit for a step of a model that was not closed
 RECENT = 32  # number of recent transcripts whose ids are remembered for prompts that continue them
 
 
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
 
 
 class OpenModel:
-    """Base of a model's methods: its components, its tokens, and how a prompt becomes a request."""
+    """Base of a model's methods: holds its components, tokenises, and turns prompts into requests."""
 
     def __init__(
         self,

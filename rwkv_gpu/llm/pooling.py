@@ -15,7 +15,7 @@ from ..text.vocabulary import read_flag, read_id, read_name
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-NONE, MEAN, FIRST, LAST = range(4)  # values of `pooling_type`; RANK is the next
+NONE, MEAN, FIRST, LAST = range(4)  # values of `pooling_type`; the next value is RANK
 PROBABLE = "qwen3", "qwen3vl"  # architectures whose scores are probabilities of labels
 NORMED_GELU = "modern-bert"  # architecture whose classifier uses GELU instead of tanh
 RANK_TEMPLATE = "tokenizer.chat_template.rerank"
@@ -35,10 +35,10 @@ class Affine:
 
 @dataclass(frozen=True)
 class Classifier:
-    """softmax(W_out norm(act(W x))), with the steps that the file contains."""
+    """softmax(W_out norm(act(W x))); steps that the file lacks are left out."""
 
     inner: Affine | None
-    gelu: bool  # instead of tanh
+    gelu: bool  # whether `act` is GELU instead of tanh
     norm: Floats | None
     eps: float
     out: Affine | None
@@ -135,7 +135,7 @@ def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, d
         return tokenizer.encode(text, parse=True)
     bert, pre = read_name(metadata, "model") == "bert", read_name(metadata, "pre")
     separated = bert or pre in ("jina-v1-en", "jina-v2-code", "roberta-bpe")
-    # The key is misspelt like this in files.
+    # Files have this key in this misspelt form.
     separator = read_id(metadata, "seperator", tokenizer.vocab_size, 102 if bert else None)
     eos = separator if tokenizer.eos is None else tokenizer.eos
     begin = [tokenizer.bos] if read_flag(metadata, "add_bos_token", tokenizer.add_bos) else []

@@ -1,6 +1,6 @@
 """Presets: a model under a name of its own, with a system prompt, settings, a template, adapters and first messages.
 
-A preset is a small file in the folder of models, which stands for its model wherever that is loaded.
+A preset is a small file in the folder of models. Its name can be used in place of a model's name.
 """
 
 import json
@@ -42,7 +42,7 @@ class Preset:
     thoughts: Thoughts = field(default_factory=Thoughts)  # not in the file: a server sets them
 
     def __post_init__(self) -> None:
-        """Refuses settings that no generation would take."""
+        """Refuses invalid settings."""
         sampling(None, Settings(), self.settings)
         form(self.settings)
         if self.context is not None and self.context < 1:
@@ -74,7 +74,10 @@ class Preset:
         return [{"role": role, "content": content} for role, content in self.messages]
 
     def before(self, messages: Any) -> Any:
-        """Messages of a request after those of the preset; its system prompt, unless they have one."""
+        """The messages of a request, after the preset's messages.
+
+        The preset's system prompt is added if they have none.
+        """
         if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
             return messages  # later checks refuse them
         own = isinstance(messages[0], Mapping) and messages[0].get("role") in ("system", "developer")
@@ -91,7 +94,7 @@ class Preset:
         return "\n".join((*lines, *(f"PARAMETER {line}" for line in self.parameter_lines()), ""))
 
     def parameter_lines(self) -> list[str]:
-        """The settings, one a line, under Ollama's names, or ours where it has none."""
+        """The settings, one per line, under Ollama's names, or ours if Ollama has none."""
         names = {ours: name for name, ours in OPTIONS.items()}
         lines = [f"{SWITCH} 2"] if "mirostat_tau" in self.settings else []
         for name, value in self.settings.items():
@@ -101,7 +104,7 @@ class Preset:
 
 
 def _quoted(text: str) -> str:
-    """A text in quotes. Those of its quotes that would end it become apostrophes: a Modelfile cannot escape them."""
+    """A text in quotes. Quotes inside that would end it become apostrophes, because a Modelfile cannot escape them."""
     line = f'"{text}"'
     if "\n" not in text and '"""' not in line:
         return line

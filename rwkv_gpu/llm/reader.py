@@ -22,7 +22,7 @@ class Reader:
 
     `closing` are tokens that end an answer and whose text is not part of it, such as RWKV's "\\n\\n". `control` passes
     control tokens, which mark reasoning, to `thinking`, except those in `hidden`. With `goes_on`, the answer continues
-    a text, so white space at its start counts.
+    a text, so white space at its start is kept.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Reader:
         return self._stops[False].stopped or self._stops[True].stopped
 
     def feed(self, token: int, last: bool = False) -> list[Part]:
-        """Returns the text that this token completes. Nothing after a stop string, or for a last token that closes."""
+        """Returns the text that this token completes; empty after a stop string, and for a closing token."""
         if token in self._hidden or (last and token in self._closing):
             return []
         return self._take(self._text.feed(token))
@@ -83,7 +83,7 @@ class Reader:
         return left + self._trimmed(text)
 
     def _leave(self) -> list[Part]:
-        """Returns the withheld text of the part that ends."""
+        """Returns the withheld text of a part (reasoning or answer) that ends."""
         return [] if self.stopped is not None else self._trimmed(self._stops[self.thinking].flush())
 
     def _trimmed(self, text: str) -> list[Part]:

@@ -20,7 +20,7 @@ from .reader import Reader
 from .text_completion import TextReply
 
 R = TypeVar("R", bound=Reading)
-FEW = 4  # number of answers that are quick to prepare
+FEW = 4  # maximum number of answers that are quick to prepare
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ..writer_lock import WriterLock
 from .hub_names import ENDPOINT, is_model
 from .transfer import PIECE, Pace, Part, Transfer
 
-PATIENCE = 15.0  # seconds without a byte
+PATIENCE = 15.0  # seconds without data after which a connection is closed
 WAIT = 0.2  # seconds between checks of a download by another program
 MOST_LISTED = 64 << 20  # size limit of a file list
 

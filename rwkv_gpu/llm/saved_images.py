@@ -1,4 +1,4 @@
-"""Images in saved chats. Each is in the file once: as it was added, under the digest of its pixels."""
+"""Images in saved chats. Each is stored once in the file, as it was added, under the digest of its pixels."""
 
 import base64
 import re
@@ -24,7 +24,7 @@ Bytes = npt.NDArray[Any]
 
 
 def picture_in(image: Image) -> Picture | Recording:
-    """The picture of an image, or the recording of a sound; of one without it, what the tower reads."""
+    """The picture of an image, or the recording of a sound. If it was not kept, the input of the tower."""
     return image.picture or picture_of(image.tiles[-1])
 
 
@@ -73,7 +73,7 @@ def data_url(picture: Picture | Recording) -> str:
 
 
 class SavedImages:
-    """The images of a file, as a model sees them that may be another one; without `sight`, they are only stored."""
+    """The images of a file, prepared for a model, which may be another one. Without `sight`, they are only stored."""
 
     def __init__(self, arrays: Mapping[str, Bytes], sight: Sight | None) -> None:
         self._arrays = arrays

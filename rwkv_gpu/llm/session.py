@@ -162,7 +162,7 @@ def _notes(chat: SavedChat) -> dict[str, Any]:
 def _chat(
     notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], prefix: str, images: SavedImages, *, same: bool
 ) -> SavedChat:
-    """A branch, for the same model or for another, which has no use for its ids and its template."""
+    """A branch. For another model, its ids and its template are dropped."""
     settings: Settings = {**notes["settings"]}  # type: ignore[typeddict-item]
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}

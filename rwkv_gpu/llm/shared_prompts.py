@@ -8,7 +8,7 @@ from ..errors import BadInput, BadTemplate
 from ..text.base import Tokenizer
 from .chat_format import ChatFormat
 
-ENDINGS = ("a", " b", "\n")  # texts that may follow a prompt; a token across the border is not shared
+ENDINGS = ("a", " b", "\n")  # texts that may follow a prompt; a token that spans the end of the prompt is not shared
 
 
 def forms(text: str, tokenizer: Tokenizer, chat_format: Callable[[], ChatFormat]) -> Iterator[Key]:

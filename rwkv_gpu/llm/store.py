@@ -1,4 +1,4 @@
-"""The local model store: a folder with OWNER/NAME/FILE.gguf as on the hub, and lookup by name."""
+"""The local model store: a folder with OWNER/NAME/FILE.gguf, as on the hub. Finds models by name."""
 
 import os
 import re
@@ -53,7 +53,7 @@ class Store:
     def find(self, name: str) -> Path | None:
         """Path of a stored model, by its name, its file's name, or NAME:Q4_K_M; None if not found."""
         found = [model for model in self.matching(name) if model.complete]
-        # All in one repository: choose as for the hub
+        # If all are in one repository, the choice is made as for the hub.
         if len({tuple(model.name.split("/")[:2]) for model in found}) == 1:
             wanted = (
                 [one for one in found if hub_names.is_meant(f"{one.name}.gguf", tag)] for tag in hub_names.PREFERRED
@@ -144,7 +144,7 @@ class Store:
         nbytes = sum(map(_nbytes, paths))
         for path in paths:
             lock = path.with_name(path.name.removesuffix(".part"))  # a download may be in progress
-            with suppress(FileNotFoundError), WriterLock(lock):  # otherwise another process has deleted it
+            with suppress(FileNotFoundError), WriterLock(lock):  # another process may have deleted it
                 path.unlink()
         for folder in gone.paths[0].relative_to(self.folder).parents[:-1]:
             with suppress(OSError):  # the folder may contain other files
@@ -170,7 +170,10 @@ class Store:
             raise BadInput(f"{plain} cannot be created in {self.folder}: {error.strerror}") from None
 
     def preset_path(self, name: str) -> Path:
-        """The file of a preset with this name. BadInput if a model has the name, or it cannot be one."""
+        """The file of a preset with this name.
+
+        Raises BadInput if a model has the name, or if the name is not allowed.
+        """
         plain = own_name(name)
         if any(not is_preset(model.paths[0]) for model in self.matching(f"{plain}.gguf")):
             raise BadInput(f"there is a model {plain} already; delete it, or give another name")
@@ -196,7 +199,7 @@ class Store:
 
 
 def own_name(name: str) -> str:
-    """A name that a user gives to a copy or a preset, without :latest. BadInput if it cannot be one."""
+    """A name that a user gives to a copy or a preset, without :latest. Raises BadInput if the name is not allowed."""
     plain = name.removesuffix(":latest").removesuffix(".gguf")
     if not COPY.fullmatch(plain) or len(plain) > LONGEST or hub_names.PART.search(f"{plain}.gguf"):
         raise BadInput(f"{name[:100]!r} is not a name for a model; give letters, digits, -, _ and ., such as my-model")

@@ -144,7 +144,7 @@ class StoredStates:
 
     @property
     def is_full(self) -> bool:
-        """True if the write queue is so full that more states may be dropped."""
+        """True if the write queue is full: further states may be dropped."""
         return self._waiting > MOST_WAITING // 2
 
     def lacks(self, text: Key) -> bool:

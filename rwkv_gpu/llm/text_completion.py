@@ -16,7 +16,7 @@ from .transcript import as_bytes
 from .unique import unique
 from .validate import truth
 
-DEFAULTS: Settings = {"temperature": 1.0, "max_tokens": 16}  # OpenAI's own
+DEFAULTS: Settings = {"temperature": 1.0, "max_tokens": 16}  # OpenAI's defaults
 
 
 @dataclass(frozen=True)

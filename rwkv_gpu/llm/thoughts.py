@@ -6,14 +6,14 @@ from typing import Any
 
 from ..errors import BadInput
 
-LIMITS = ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget")  # of llama-server, vLLM
+LIMITS = ("reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget")  # in llama-server, vLLM
 MOST = 1 << 31  # tokens
 LONGEST = 4096  # characters of a message
 
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The settings of reasoning in a chat, where a request does not set them."""
+    """The settings of reasoning in a chat, for requests that do not set them."""
 
     think: bool | None = None  # None leaves the choice to the template
     limit: int | None = None  # maximum tokens of reasoning; None is no limit
@@ -28,7 +28,7 @@ class Thoughts:
             raise BadInput(f"reasoning_budget_message must be a string of at most {LONGEST:,} characters")
 
     def over(self, other: "Thoughts") -> "Thoughts":
-        """These settings, with those of `other` where these are not set."""
+        """These settings; those that are not set are taken from `other`."""
         return Thoughts(
             other.think if self.think is None else self.think,
             other.limit if self.limit is None else self.limit,
@@ -37,7 +37,10 @@ class Thoughts:
         )
 
     def read(self, rest: dict[str, Any]) -> "Thoughts":
-        """Takes the reasoning limit and its message out of the fields of a request; -1 and None mean these settings."""
+        """Takes the reasoning limit and its message out of the fields of a request.
+
+        For -1 and None, these settings apply.
+        """
         given = {name: rest.pop(name) for name in LIMITS if name in rest}
         limits = [limit for limit in given.values() if limit is not None and limit != -1]
         message = rest.pop("reasoning_budget_message", None)

@@ -70,7 +70,7 @@ class Tools:
         """If calls are required or strict: returns the grammar of the answer, and the mark after which it applies.
 
         An empty mark means after the reasoning; None means the whole answer. With `schema`, an answer that need not be
-        a call is one or the other.
+        a call is either a call or follows the schema.
         """
         if not (self.required or self.strict or schema):
             return None

@@ -94,5 +94,5 @@ def as_bytes(text: str) -> bytes:
 
 
 def as_text(data: bytes) -> str:
-    """Decodes any bytes, also an incomplete character, as a model may stop inside one. `as_bytes` is the inverse."""
+    """Decodes any bytes, even an incomplete character: a model may stop inside one. `as_bytes` is the inverse."""
     return data.decode("utf-8", "surrogateescape")

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from ..errors import BadInput
 
-TRIES = 5  # consecutive connections that may fail to deliver data
+TRIES = 5  # number of consecutive connections that may fail to deliver data
 PASSING = (408, 429, 500, 502, 503, 504)  # status codes of temporary failures
 CHUNK = 1 << 20
 PIECE = 32 << 20  # bytes that one of several connections fetches at a time
@@ -48,7 +48,7 @@ class Part:
         self._count(block)
 
     def clear(self) -> None:
-        """Truncates the part to start again."""
+        """Empties the part, to start again."""
         self._out.truncate(0)
         self.done, self._digest = 0, hashlib.sha256()
 
@@ -92,7 +92,7 @@ class Transfer:
     progress: Callable[[int], None]
     connections: int = 1
     has_sum: bool = True  # True if the hub gave a checksum for the whole file
-    _tag: str | None = None  # tag of the last answer
+    _tag: str | None = None  # ETag of the last response
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fill(self, part: Part) -> None:

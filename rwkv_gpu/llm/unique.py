@@ -7,7 +7,7 @@ hold it for up to 5 ms.
 import os
 from random import Random
 
-_RANDOM = Random()  # seeded by the system; independent of the generator that programs seed
+_RANDOM = Random()  # seeded by the system; independent of the global generator, which programs may seed
 if hasattr(os, "register_at_fork"):  # Windows cannot fork
     os.register_at_fork(after_in_child=_RANDOM.seed)
 

@@ -95,7 +95,7 @@ def shown(value: Any) -> str:
 def unknown_name(
     name: str, what: str, known: Iterable[str], documented: str, instead: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """The error about an unknown name: what to use, the most similar name, or where the names are documented."""
+    """The error about an unknown name. It states what to use, the most similar name, or where names are documented."""
     near = difflib.get_close_matches(name.lower(), list(known), 1, 0.7)
     remedy = instead.get(name) or (f"did you mean {near[0]}?" if near else f"{documented} lists the names")
     article = "an" if what.startswith("option") else "a"

@@ -204,7 +204,7 @@ async def _client(config: ServerConfig, stack: AsyncExitStack) -> Any:
         http = await stack.enter_async_context(create_mcp_http_client({**config.headers}))
         return Client(streamable_http_client(config.url, http_client=http), cache=None)
     assert config.command is not None
-    # A server's log would spoil the screen.
+    # A server's log would disturb the screen.
     nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     given = StdioServerParameters(
         command=config.command, args=[*config.args], env={**config.env} or None, cwd=config.cwd,

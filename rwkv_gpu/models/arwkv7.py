@@ -38,7 +38,7 @@ def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps:
 
 
 def load(file: GGUFFile) -> ARWKV7:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, sizes, width = source.tensors, source.sizes, source.sizes.width
     size = read_head_size(file, source.arch, width, tensors)
@@ -51,6 +51,6 @@ def load(file: GGUFFile) -> ARWKV7:
     embedding = tensors.take("token_embd.weight", sizes.vocabulary, width)
     last_norm = Rms(tensors.take("output_norm.weight", width), sizes.eps)
     ends = Ends(embedding, last_norm, tensors.take("output.weight", sizes.vocabulary, width), sizes.context)
-    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a: the first layer mixes no v
+    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # unused copies of `a`: the first layer mixes no v
     tensors.refuse_the_rest()
     return ARWKV7(ends, tuple(tensors.taken), sizes.eps, tuple(layers))

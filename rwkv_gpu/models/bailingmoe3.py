@@ -1,6 +1,6 @@
 """Ling 3 and Ring 3: layers of KDA with bounded decays, and some of latent attention with a gate for each head.
 
-Only latent attention has RoPE. Files converted from multimodal models have position sections; the heads of such files
+Only latent attention has RoPE. Files converted from multimodal models have position sections. In such files, heads
 are permuted to NeoX order.
 """
 
@@ -21,7 +21,7 @@ CLAMPS = "swiglu_clamp_exp", "swiglu_clamp_shexp"
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     _refuse_others(file)
     layers, heads = range(source.sizes.layers), source.heads

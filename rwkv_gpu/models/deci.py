@@ -25,7 +25,7 @@ class Linear:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     sizes, heads = source.sizes, source.by_layer("attention.head_count")
     kv_heads, feeds = source.kv_heads(heads, 1 << 12), source.by_layer("feed_forward_length", 1 << 20)

@@ -62,7 +62,7 @@ class Indexed(Hybrid):
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     form, layers, width = FORMS[source.arch], source.sizes.layers, source.sizes.width
     branch = DEPTH / math.sqrt(layers) if form.scaled else 1.0
@@ -90,9 +90,9 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
     """The sizes. Queries are of low rank if the tensors show it: some files lack the key."""
     tensors, at = source.tensors, f"{source.arch}.attention"
     rotary, older = source.integer("rope.dimension_count", 2), f"{at}.key_length_mla" not in source.file.metadata
-    ending = "" if older else "_mla"  # older files have the lengths of heads
+    ending = "" if older else "_mla"  # the keys of older files give the lengths of whole heads
     key = source.integer(f"attention.key_length{ending}")
-    default = source.sizes.width // source.heads if older else None  # files of MiniCPM3 lack it
+    default = source.sizes.width // source.heads if older else None  # files of MiniCPM 3 lack the key
     value = source.integer(f"attention.value_length{ending}", default=default)
     if key <= rotary:
         raise tensors.bad(f"metadata key '{at}.key_length'", str(key), f"more than the {rotary} dims that rotate")
@@ -139,7 +139,7 @@ def _indexed_layers(source: HybridFile) -> list[bool]:
 
 
 def _read_scores(source: HybridFile, sizes: LatentSizes) -> LatentScores:
-    """Reads the parameters of attention scores that all layers share."""
+    """Reads the parameters of attention scores, which all layers share."""
     rope, scale = _read_rope(source, sizes)
     warm = source.file.float(f"{source.arch}.attention.temperature_scale", 0.0, 1e2, default=0.0)
     context = source.sizes.context
@@ -149,7 +149,7 @@ def _read_scores(source: HybridFile, sizes: LatentSizes) -> LatentScores:
 
 
 def _read_rope(source: HybridFile, sizes: LatentSizes) -> tuple[Rope, float]:
-    """The RoPE, and the scale of scores: here YaRN scales whole scores instead of only the rotated part."""
+    """The RoPE, and the scale of scores. Here YaRN scales whole scores, not only their rotated part."""
     file, scaling = source.file, f"{source.arch}.rope.scaling"
     rope, scale = source.rope(FORMS[source.arch].pairing, sizes.rotary), (sizes.nope + sizes.rotary) ** -0.5
     if rope.yarn is None or not file.float(f"{scaling}.yarn_log_multiplier", default=0.0):

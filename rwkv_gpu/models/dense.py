@@ -51,9 +51,9 @@ MASKS = "<|mdm_mask|>", "<|mask|>"  # names of the mask token, which stands for 
 class Form:
     """All properties in which a family may differ from other transformers."""
 
-    ropes: Sequence[Rope | None] = ()  # RoPE of each layer; None is no RoPE. Empty: all as the file states
+    ropes: Sequence[Rope | None] = ()  # RoPE of each layer, None for no RoPE; empty: the file's RoPE in all layers
     pairing: Pairing = "normal"  # pairs of numbers that rotate together
-    windows: Sequence[int] = ()  # window of each layer; 0 is full attention. Empty: all as the file states
+    windows: Sequence[int] = ()  # window of each layer, 0 for full attention; empty: the file's window in all layers
     activation: Activation = "silu"
     thens: Sequence[Glu | Xielu] = ()  # activation of each feed-forward or shared expert, in place of `activation`
     glu: bool = True  # feed-forwards have a gate
@@ -64,7 +64,7 @@ class Form:
     # Norms of q and k: per head, per head after RoPE, over all heads, or layer norms with own weights per head.
     head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
     head_eps: float | None = None  # eps of layer norms of heads; None is the file's
-    gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
+    gated: bool = False  # attention · then(W_gate h), by element or by head, depending on the file
     gate_then: Activation = "sigmoid"
     blocks: str = "blk"  # prefix of the names of tensors of layers
     attention: str = "attn"  # prefix of the names of attention's tensors in a layer
@@ -75,7 +75,7 @@ class Form:
     inside: tuple[str | None, str | None] = (None, None)  # norms of the inputs of their last matrices
     after: tuple[str | None, str | None] = (None, None)  # norms of their outputs, before these are added
     sums: tuple[str | None, str | None] = (None, None)  # norms of the residual stream, after these are added
-    sum_again: str | None = None  # a second norm after attention, of its normed result plus its input
+    sum_again: str | None = None  # a second norm after attention, over its normed result plus its input
     after_eps: float | None = None  # eps of these norms; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
@@ -117,7 +117,7 @@ class DenseFile:
             self.hyper = replace(self.hyper, window=window)
 
     def causal(self, form: Form) -> bool:
-        """True if attention is causal."""
+        """Whether attention is causal."""
         said = self.file.bool(f"{self.arch}.attention.causal", default=True)
         return (said if form.causal is None else form.causal) and not form.unmasks
 

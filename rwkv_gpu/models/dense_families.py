@@ -16,7 +16,7 @@ PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 BAICHUAN_13B = 40  # layers
 CHAMELEON_EPS = 1e-5  # eps of head norms; files do not state it
-ONE_NORM = "attn_norm", "attn_norm"  # one norm before both branches of a layer
+ONE_NORM = "attn_norm", "attn_norm"  # both branches of a layer read the same norm
 NUMBER = -1e3, 1e3  # range of xIELU's numbers
 ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # the largest ALiBi slope if files do not state one, and the range in files
 FACTOR = 1.0, 1e6  # range of the factor of the RoPE base; published models have 1000
@@ -24,7 +24,10 @@ EMBEDDING, DEPTH, BASE_WIDTH = 12.0, 1.4, 256  # scales of the first MiniCPM, an
 
 
 def chameleon(source: DenseFile) -> Form:
-    """The text part of Chameleon: as Llama, with layer norms of heads. In the 34B model, norms follow branches."""
+    """The text part of Chameleon: as Llama, with layer norms of heads.
+
+    In the 34B model, norms follow branches instead of preceding them.
+    """
     form = Form(head_norms="layer", head_eps=CHAMELEON_EPS)
     behind = source.file.bool("chameleon.swin_norm", default=False)
     return replace(form, norms=(None, None), after=form.norms) if behind else form
@@ -72,7 +75,7 @@ def bloom(source: DenseFile) -> Form:
 
 
 def exaone4(source: DenseFile) -> Form:
-    """EXAONE 4: norms follow each branch instead of preceding it. If layers have windows, only these use RoPE.
+    """EXAONE 4: norms follow each branch instead of preceding it. If some layers have windows, only they use RoPE.
 
     The 32B model has windows even if its file does not state one.
     """
@@ -335,7 +338,7 @@ FORMS: Mapping[str, Form | Callable[[DenseFile], Form]] = {
 
 
 def load(file: GGUFFile) -> Transformer:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, file.str("general.architecture"))
     form = FORMS[source.arch]
     return build(source, form if isinstance(form, Form) else form(source))

@@ -1,6 +1,6 @@
 """DFlash: a draft head in a separate file that drafts a block of tokens in one pass over rows of the model's layers.
 
-g[p] = norm(W_fc [row p before layer a | row p before layer b | ...]): layers compute keys and values from it
+g[p] = norm(W_fc [row p before layer a | row p before layer b | ...]): the keys and values of layers
 x = embeddings of the last token, and of a mask for each token to draft; each row attends to all earlier g, and to all x
 logits = W_out norm(layers(x)): the row of each mask predicts the token at its own position
 """
@@ -31,10 +31,10 @@ OTHERS = {
 class DFlash:
     """Layers over the rows of a block, which also see keys and values of the model's rows."""
 
-    weights: tuple[Weight, ...]  # weights that the model does not have
+    weights: tuple[Weight, ...]  # its own weights, which the model does not have
     embedding: Weight  # [V, D]
     embedding_scale: float
-    read: tuple[int, ...]  # the layers of the model before which it reads rows; their number is after the last
+    read: tuple[int, ...]  # layers of the model before which it reads rows; the number of layers stands for the end
     joining: Weight  # [D, layers read · D of the model]
     read_norm: Rms  # applied to the joined rows
     layers: tuple[tuple[SelfAttention, FeedForward, float], ...]  # the number scales the layer's output

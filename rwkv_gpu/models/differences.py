@@ -10,7 +10,7 @@ class AnswersDiffer(UserWarning):
     """The answers of this file differ from llama.cpp's, which ignores a part of it."""
 
 
-# Architectures that llama.cpp reads these keys of. GGUF files of others have them where somebody added them.
+# The architectures for which llama.cpp reads these keys. In files of other architectures, users have added them.
 READS_BETAS = ("grok", "mistral3", "mistral4")
 READS_WINDOWS = {
     *("afmoe", "cohere2", "cohere2moe", "exaone-moe", "exaone4", "gemma-embedding", "gemma2", "gemma3", "gemma3n"),

@@ -2,7 +2,7 @@
 
 h[p] = W_fc [row p before layer a | before layer b | before layer c]
 x[p] = [norm(embedding of token p) | norm(h[p - 1])]; y = h[p - 1] + attention(x[p]); y = y + feed(norm(y))
-logits = W_out norm(y), of the token p + 1 if the head knows it; y takes the place of h[p] for the token after that
+logits = W_out norm(y), of the token p + 1 if the head knows it. For the token after that, y replaces h[p].
 
 The first token of a text has no row before it, so no token sees it.
 """
@@ -29,15 +29,15 @@ Streams = Callable[[Ops[Any], Any, Any], list[Any]]
 
 @dataclass(frozen=True)
 class Eagle3:
-    """A layer that predicts the token after the next, and with its own rows the ones after that."""
+    """A layer that predicts the token after the next one. From its own rows, it predicts later tokens."""
 
-    weights: tuple[Weight, ...]  # all that the model does not have
+    weights: tuple[Weight, ...]  # its own weights, which the model does not have
     embedding: Weight  # [V, D]
-    read: tuple[int, ...]  # the layers of the model before which it reads rows; their number is after the last
+    read: tuple[int, ...]  # layers of the model before which it reads rows; the number of layers stands for the end
     read_norm: Rms | None  # norm of the joined rows of all these layers
     joining: Weight  # [D, 3 · D of the model]
     norms: tuple[Rms, Rms]  # norms of an embedded token, and of a row
-    normed_rows: bool  # whether the layer adds to the normed row
+    normed_rows: bool  # whether the layer adds its result to the normed row
     attention: SelfAttention  # over [2 · D]
     feed: FeedForward
     index: int  # number of its block in the file

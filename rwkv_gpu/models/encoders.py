@@ -117,7 +117,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
 
 
 def load(file: GGUFFile) -> Transformer | MixtureTransformer:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     arch = file.str("general.architecture")
     source, form = DenseFile(file, arch), FORMS[arch]
     form = form if isinstance(form, Form) else form(source)

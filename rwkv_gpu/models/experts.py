@@ -25,14 +25,14 @@ class ExpertSizes:
     experts: int  # E
     inner: tuple[int, ...]  # inner width of one expert; empty if only its tensors give it
     used: tuple[int, ...]  # experts of a row
-    gating: Gating  # without its weights, of the first layer
+    gating: Gating  # without its weights, for the first layer
 
 
 @dataclass(frozen=True)
 class SharedExpert:
     """Parameters of the expert that every row takes: a feed-forward."""
 
-    gates: Alternating | tuple[Weight, Weight] | Weight  # gate and up, alternating [2 · inner, D] or not; or up alone
+    gates: Alternating | tuple[Weight, Weight] | Weight  # gate and up: alternating rows, or two weights; or up alone
     then: Glu
     down: Weight  # [D, inner]
     gate: Weight | None  # [1, D]: its answer is multiplied by sigmoid(gate · h)
@@ -93,7 +93,7 @@ def mixture(
 ) -> Tensor:
     """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e chosen for h = norm(x)
 
-    The router reads h, another norm of x, or `routed` unchanged. With a latent, experts read W_down h, and W_up
+    The router reads h, another norm of x, or `routed` without a norm. With a latent, experts read W_down h, and W_up
     multiplies their sum.
     """
     if p.shared is not None:
@@ -228,7 +228,7 @@ def take_mixture(
     at, experts, of = f"blk.{i}.ffn", sizes.experts, sizes.width
     if sizes.inner:
         inner = _of_layer(tensors, sizes.inner, i, "the width of experts")
-    else:  # `feed_forward_length` is that of one expert in some families, and of all that a row uses in others
+    else:  # in some families, `feed_forward_length` is the width of one expert; in others, of all that a row uses
         inner = tensors.dimension(f"{at}_down_exps.weight", 2, 3)
     latent = _take_latent(tensors, at, of)
     width = of if latent is None else latent.down.shape[0]

@@ -10,7 +10,7 @@ from .mamba2 import read_inner, take_mixer
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, inner, heads = source.tensors, read_inner(source), source.heads
     kv_heads, size = source.only_kv_heads(heads), source.head_size(heads)
@@ -19,7 +19,7 @@ def load(file: GGUFFile) -> Hybrid:
     for i in range(source.sizes.layers):
         before = source.norm(i)
         both = source.attention(i, before, kv_heads, how, size), take_mixer(source, inner, i, before)
-        # Converters name the norm without the suffix; some day they may add it.
+        # Current converters write this name without the suffix; later ones may add it.
         norm = "ffn_norm" if f"blk.{i}.ffn_norm" in tensors else "ffn_norm.weight"
         layers.append((Parallel(both), source.feed(i, source.inner, norm)))
     return source.model(layers)

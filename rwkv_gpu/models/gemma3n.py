@@ -40,13 +40,13 @@ SPARSE, DEVIATIONS = 10, 1.6448533535003662  # layers that keep the largest 5%, 
 
 @dataclass(frozen=True)
 class AltUp:
-    """Parameters by which a layer predicts all streams from each other, and corrects them by its result."""
+    """Parameters with which a layer predicts all streams from each other, and corrects them by its result."""
 
     norm: Rms
     router: Weight  # [S, D]
     predict: Weight  # [S · S, S]
     correct: Weight  # [S, S]
-    scale: Weight  # [D], of the first stream where embeddings by layer come in
+    scale: Weight  # [D], scale of the first stream where per-layer embeddings are added
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SparseFeed:
 
     norm: Rms
     gates: Alternating | tuple[Weight, Weight]
-    deviations: float | None  # beyond the mean, from which on a gate is open; none where all are
+    deviations: float | None  # gates above the mean by this many deviations are open; None: all are
     output: Output
 
 
@@ -146,7 +146,7 @@ def feed(g: Ops[Tensor], p: SparseFeed, x: Tensor) -> Tensor:
 
 
 def load(file: GGUFFile) -> Gemma3n:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     hyper, tensors = source.hyper, source.tensors
     width = hyper.width

@@ -136,7 +136,7 @@ def layer_inputs(g: Ops[Tensor], p: LayerEmbeddings, x: Tensor, ids: Tensor) -> 
 
 
 def load(file: GGUFFile) -> Gemma4:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     width = source.hyper.width
     cap = source.cap("final_logit_softcapping", default=LOGIT_CAP)
@@ -193,7 +193,7 @@ def take_caches(source: DenseFile, windows: Sequence[int], sizes: Sequence[int],
     caches: list[Cache] = []
     for i, (window, size) in enumerate(zip(windows, sizes, strict=True)):
         cache = Cache(f"blk.{i}.kv", source.hyper.kv_heads[i], stored_size(size), window=window)
-        if i >= own:  # the last two layers with their own keys: one has a window, one is full
+        if i >= own:  # layers share the keys of the last two layers with own keys: one window layer, one full
             other = caches[own - 2 if window else own - 1]
             if replace(other, name=cache.name) != cache:
                 found, expected = (f"{c.heads} heads of {c.size}, window {c.window}" for c in (other, cache))
@@ -213,7 +213,7 @@ def take_attention(source: DenseFile, i: int, rope: Rope, size: int, cache: Cach
     at, hyper, tensors = f"{source.blocks}.{i}.attn", source.hyper, source.tensors
     shared = cache.name != f"{source.blocks}.{i}.kv"
     heads = hyper.heads[i]
-    if shared:  # converters leave these in
+    if shared:  # converters write these unused tensors
         tensors.skip(*(f"{at}_{name}.weight" for name in ("k", "v", "k_norm")))
     return SharingAttention(
         norm=take_norm(source, "attn_norm", i),
@@ -253,7 +253,7 @@ def _take_matrices(tensors: Tensors, at: str, rows: tuple[int, int], width: int,
     if f"{at}_v.weight" in tensors or f"{at}_qkv.weight" in tensors:
         return take_qkv(tensors, at, (of_q, of_kv, of_kv), width)
     q, k = (tensors.take(f"{at}_{name}.weight", count, width) for name, count in zip("qk", rows, strict=True))
-    return q, k, k  # computed twice, which is faster than a copy
+    return q, k, k  # k and v are the same: computing both is faster than a copy
 
 
 def take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForward | DenseAndExperts:

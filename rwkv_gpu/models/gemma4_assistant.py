@@ -1,7 +1,7 @@
 """The assistant of Gemma 4: a draft head in a separate file, whose layers read keys and values of the model.
 
 h = normed row of the model before token p; x = W_pre [embedding of token p | h]
-y = norm(layers(x)); logits = W_out y, of the token p + 1; W_post y takes the place of h for the token after that
+y = norm(layers(x)); logits = W_out y, of the token p + 1. For the token after that, W_post y replaces h.
 
 All tokens of a draft have the position of the first, and attend to the positions before it. So a step places its row
 one position earlier, and rotates its queries by angles that are inputs of the step.
@@ -138,7 +138,7 @@ def _layers(source: DenseFile, model: Gemma4) -> list[AssistantLayer]:
         tensors.check_divides(f"{ARCH}.attention.head_count", other.cache.heads, source.hyper.heads[i])
         assert other.how.rope is not None, "all layers of Gemma 4 turn"
         attention = take_attention(source, i, other.how.rope, other.value, other.cache)
-        # The row is placed one position earlier, so its window reaches one position less far back.
+        # The row is placed one position earlier, so its window is one position shorter.
         window = max(0, other.cache.window - 1)
         attention = replace(attention, how=replace(attention.how, window=window))
         scale = tensors.number(f"{source.blocks}.{i}.layer_output_scale.weight", default=1.0)

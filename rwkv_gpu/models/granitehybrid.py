@@ -11,7 +11,7 @@ from .mamba2 import read_inner, take_mixer
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, layers = source.tensors, range(source.sizes.layers)
     inner, heads = read_inner(source), source.heads

@@ -54,7 +54,7 @@ def _senses(file: GGUFFile) -> str:
 
 
 def _part_of_tensors(file: GGUFFile) -> str | None:
-    """Describes a file whose tensors are only a part of the model of its architecture; None for other files."""
+    """Describes a file that has only a part of its model's tensors; None for other files."""
 
     def has(test: Callable[[str], bool]) -> bool:
         return any(test(name) for name in file.tensors)

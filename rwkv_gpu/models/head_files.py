@@ -36,7 +36,7 @@ def join_mtp(file: GGUFFile, mtp: GGUFFile) -> GGUFFile:
 
 
 def join_head(file: GGUFFile, draft: GGUFFile) -> tuple[GGUFFile, int]:
-    """The file of a model with the file of another kind of head as its next block, and the number of that block.
+    """The model's file with a head of another kind as its next block, and the number of that block.
 
     Raises BadFile if it is for a model of another width.
     """
@@ -69,7 +69,7 @@ def _blocks(file: GGUFFile, arch: str) -> int:
 
 
 def _by_block(file: GGUFFile, mtp: GGUFFile, arch: str, layers: int) -> dict[str, np.ndarray]:
-    """The arrays in the MTP file that also have entries for its own blocks."""
+    """The metadata arrays of the MTP file that have an entry for each layer, with entries for its own blocks."""
     found = {}
     for key, value in mtp.metadata.items():
         known = file.metadata.get(key)

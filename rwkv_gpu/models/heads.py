@@ -2,7 +2,7 @@
 
 h = rows of the model, normed as its output matrix reads them, or as they are
 x[p] = W [norm(embedding of token p) | norm(h[p - 1])]
-y = block(x); logits = W_out norm(y), of the token p + 1; y takes the place of h[p] for the token after that
+y = block(x); logits = W_out norm(y), of the token p + 1. For the token after that, y replaces h[p].
 
 A file may have several such blocks. The first drafts the first token, the second the one after it, and so on.
 """
@@ -22,7 +22,7 @@ from .tensors import Tensors
 
 LAST_NORMS = "nextn.shared_head_norm", "layer_output_norm"
 HEAD_DRAFT = 3  # maximum tokens of a draft; a head is trained to predict one token
-ROWS = 32  # rows of a sequence that a slot keeps; more than twice the tokens of a draft
+ROWS = 32  # rows of a sequence that a slot keeps: more than twice the maximum tokens of a draft
 
 
 Brings = Callable[[Sequence[int]], Mapping[str, npt.NDArray[np.float32]]]  # makes inputs from positions of tokens
@@ -59,7 +59,10 @@ class DraftHead(Protocol):
 
     @property
     def mask(self) -> int | None:
-        """The token in place of each token to draft, if a step drafts all; None if a step drafts one."""
+        """The mask token that stands for each token to draft, if one step drafts all.
+
+        None if a step drafts one token.
+        """
 
     @property
     def most(self) -> int:
@@ -88,9 +91,9 @@ class DraftHead(Protocol):
 
 @dataclass(frozen=True)
 class Head:
-    """A block that predicts the token after the next, and with its own rows the ones after that."""
+    """A block that predicts the token after the next one. From its own rows, it predicts later tokens."""
 
-    weights: tuple[Weight, ...]  # all that the model does not have, also of the heads after it
+    weights: tuple[Weight, ...]  # its own weights and those of the heads after it, which the model does not have
     embedding: Weight  # [V, D]
     norms: tuple[Rms, Rms]  # norms of an embedded token, and of a row of the model
     joining: Weight  # [D, 2 · D]
@@ -154,9 +157,9 @@ class Head:
 
 
 def read_head(file: GGUFFile, index: int, count: int, take: Callable[[int], Head]) -> FileHead | None:
-    """Reads the heads from block `index` on of a file that has `count`; a model with a bad one works without them.
+    """Reads the `count` heads of a file, from block `index` on. If one cannot be used, the model works without heads.
 
-    Files may say that there are heads, and leave their tensors to another file, or those of some.
+    A file may state that it has heads, while the tensors of some or all are in another file.
     """
     blocks = range(index, index + count)
     there = [block for block in blocks if any(name.startswith(f"blk.{block}.") for name in file.tensors)]
@@ -182,7 +185,7 @@ def take_head(
 ) -> Head:
     """The head of block `index`, whose own tensors are `nextn.*`; it may share embedding, last norm and output matrix.
 
-    `normed_rows`: it reads rows of the model behind the last norm. `layer_norm_eps`: its last norm is a layer norm.
+    `normed_rows`: it reads rows of the model after the last norm. `layer_norm_eps`: its last norm is a layer norm.
     """
     at, shape = f"blk.{index}.nextn", ends.embedding.shape
     width = shape[1]

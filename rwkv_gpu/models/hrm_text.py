@@ -1,4 +1,4 @@
-"""HRM-Text: a low and a high stack of layers run in turns over the same tokens, each run with its own keys."""
+"""HRM-Text: two stacks of layers, low and high, run alternately over the same tokens. Each run has its own keys."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ class Stacks(Transformer):
 
     size: int  # layers of a stack
     low_runs: int  # runs of the low stack before each run of the high one
-    start: Weight  # [D], what the first run of the low stack adds to the embedding
+    start: Weight  # [D], a vector that the first run of the low stack adds to the embedding
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         high, low = x, None
@@ -43,7 +43,7 @@ class Stacks(Transformer):
 
 
 def load(file: GGUFFile) -> Stacks:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     names = "layers_per_stack", "h_cycles", "l_cycles"
     size, high, low = (file.int(f"{ARCH}.hrm.{name}", low=1, high=MOST_LAYERS) for name in names)

@@ -103,7 +103,7 @@ class WritesKeys(Block, Protocol):
 
 @dataclass(frozen=True)
 class BlocksOfHead:
-    """The layer of a head: attention, and what follows it."""
+    """The layer of a draft head: attention, and the blocks after it."""
 
     attention: WritesKeys
     others: tuple[Block, ...]
@@ -163,7 +163,7 @@ class AttendsToLatents:
 
 @dataclass(frozen=True)
 class GatedFeed:
-    """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x), each with the bias that the file has"""
+    """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x), each with its bias, if the file has one"""
 
     p: FeedForward
     states = ()
@@ -224,7 +224,7 @@ class HybridFile:
     """A file of a model of blocks: its keys, its sizes, and its tensors as blocks of layer i."""
 
     def __init__(self, file: GGUFFile) -> None:
-        """Reads the sizes. Last blocks that predict further tokens do not count as layers."""
+        """Reads the sizes. Blocks at the end that predict further tokens do not count as layers."""
         self.file, self.tensors = file, Tensors(file)
         self.arch = arch = file.str("general.architecture")
         blocks = self.integer("block_count", 1, 1024)
@@ -398,7 +398,7 @@ class HybridFile:
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
         embedding = tensors.take("token_embd.weight", *shape)
-        shift = tensors.find(f"{last_norm}.bias", sizes.width)  # only QRWKV may have it
+        shift = tensors.find(f"{last_norm}.bias", sizes.width)  # exists in QRWKV only
         norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
         head = tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()
@@ -407,7 +407,7 @@ class HybridFile:
         return kind(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found)
 
     def _head(self, ends: Ends, take: TakeLayer | None, norm_eps: float | None) -> FileHead | None:
-        """The heads of the file, which have the tensors of a layer as `take` reads it."""
+        """The draft heads of the file. Each has the tensors of a layer, which `take` reads."""
         if take is None:
             return None
 

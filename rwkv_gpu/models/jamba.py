@@ -10,7 +10,7 @@ from .mamba import read_inner, take_mixer, take_scan_norms
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, layers = source.tensors, range(source.sizes.layers)
     inner, heads = read_inner(source), source.heads

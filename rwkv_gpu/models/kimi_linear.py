@@ -7,7 +7,7 @@ from .latent import LatentScores, take_latent_attention
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     layers, heads = range(source.sizes.layers), source.heads
     kv_heads, latent = source.kv_heads([heads] * len(layers)), source.latent_sizes(heads)

@@ -1,7 +1,7 @@
 """Multi-head latent attention (MLA): all heads attend to one latent per position, and to one rotated key.
 
-The matrices that expand a latent to keys and values are applied to queries and results instead. So keys and values of
-heads are never computed: score = (W_k,h c) · q = c · (W_kᵀ,h q).
+The matrices that expand a latent to keys and values are applied to queries and results instead. So the keys and
+values of heads are never computed: score = (W_k,h c) · q = c · (W_kᵀ,h q).
 """
 
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ class LatentSelfAttention:
 
 
 def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
-    """The first result of `chosen_self_attention`"""
+    """Like `chosen_self_attention`, without the chosen positions"""
     return chosen_self_attention(g, p, x)[0]
 
 
@@ -193,7 +193,10 @@ def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: i
 
 
 def _take_up(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, Weight]:
-    """Takes the matrices from latents to keys and values. Older files have both in one tensor, grouped by head."""
+    """Takes the matrices from latents to keys and values.
+
+    Older files have both matrices in one tensor, grouped by head.
+    """
     at = f"blk.{i}.attn"
     if f"{at}_kv_b.weight" not in tensors:
         k_up = tensors.take(f"{at}_k_b.weight", s.heads, s.latent, s.nope)

@@ -39,7 +39,7 @@ class RopeScaling:
 
 
 def lengthen(file: GGUFFile, model: Model, asked: RopeScaling, context: int | None) -> bool:
-    """Replaces metadata by the scaling that options state, or that a longer context needs; False if there is none.
+    """Replaces the scaling in the metadata as options state, or as a longer context needs. False if nothing changes.
 
     As in llama.cpp, the kind and the scale are those of the file unless given. If nothing is given, a longer context
     uses YaRN. A model without RoPE is refused.
@@ -72,7 +72,7 @@ def lengthen(file: GGUFFile, model: Model, asked: RopeScaling, context: int | No
 
 
 def _kind(file: GGUFFile, at: str, scale: float | None) -> str:
-    """The kind of the file if it scales, or if only a scale is given: linear by default."""
+    """The scaling kind of the file, if it has one; linear if only a scale is given."""
     kind = file.metadata.get(f"{at}.type", "linear")
     if kind in KINDS and (scale is not None or _factor(file, at) != 1):
         return str(kind)
@@ -80,7 +80,7 @@ def _kind(file: GGUFFile, at: str, scale: float | None) -> str:
 
 
 def _factor(file: GGUFFile, at: str) -> float:
-    """The factor of the file; 1 without one."""
+    """The scaling factor of the file; 1 if it has none."""
     value = file.float(f"{at}.factor", default=1.0)
     return value if value > 0 else 1.0
 

@@ -30,7 +30,7 @@ class ShortConvolution:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     layers, experts = source.sizes.layers, None
     dense = layers

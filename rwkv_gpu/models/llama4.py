@@ -15,13 +15,13 @@ from .transformer import SelfAttention, Transformer
 
 ARCH = "llama4"
 CHUNK = 8192  # positions
-PERIOD = 4  # layers from one that sees all to the next
+PERIOD = 4  # layers from one with full attention to the next
 NOT_NORMED = 128  # experts of Maverick
 TEMPERATURE = Temperature(0.1, CHUNK, shift=1)
 
 
 def load(file: GGUFFile) -> MixtureTransformer | Transformer:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     chunked = file.int(f"{ARCH}.attention.sliding_window", low=0, default=CHUNK) > 0
     source = DenseFile(file, ARCH)
     rope, normed = source.rope("normal"), file.int(f"{ARCH}.expert_count", default=0) != NOT_NORMED

@@ -65,7 +65,7 @@ class Mixer:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     inner = read_inner(source)
     norms = ScanNorms(None, None) if file.bool("mamba.ssm.dt_b_c_rms", default=False) else None

@@ -66,7 +66,7 @@ class Mixer:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     inner = read_inner(source)
     return source.model([(take_mixer(source, inner, i, source.norm(i)),) for i in range(source.sizes.layers)])

@@ -1,4 +1,4 @@
-"""MiniMax-01 and MiniMax-M1: seven layers of lightning attention per layer of softmax attention, and experts in all.
+"""MiniMax-01 and MiniMax-M1: seven layers of lightning attention for each layer of softmax attention. All have experts.
 
 A branch is added to its normed input: x becomes scale · h + branch(h), h = norm(x).
 """
@@ -12,7 +12,7 @@ from ..ops.vocabulary import Attention, Cache, Ops, State, Tensor, Weight
 from .experts import take_mixture
 from .hybrid import Block, Experts, Hybrid, HybridFile
 
-INTERVAL = 8  # every such layer attends unless the file has another interval
+INTERVAL = 8  # every eighth layer has softmax attention, unless the file states another interval
 HEAD_STEP, LARGEST_HEAD = 16, 256  # sizes of lightning attention that the kernels support
 LEAST_FADING = 1e-5  # smallest factor of the decay, in the last layer
 
@@ -61,7 +61,7 @@ class Lightning:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, width, heads = source.tensors, source.sizes.width, source.heads
     recurrent, kv_heads = source.recurrent_layers(INTERVAL), source.only_kv_heads(heads)

@@ -16,7 +16,7 @@ from .rope import unscaled
 from .tensors import LONGEST_CONTEXT
 from .transformer import Transformer
 
-PERIOD = 4  # layers from one that sees all to the next
+PERIOD = 4  # layers from one with full attention to the next
 GPT_OSS_SWIGLU = ClampedSwiglu(7.0, alpha=1.702, shift=1.0)
 
 
@@ -251,7 +251,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
 
 
 def load(file: GGUFFile) -> Transformer | MixtureTransformer:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     arch = file.str("general.architecture")
     source = DenseFile(file, arch)
     form, experts = forms(source)

@@ -17,7 +17,7 @@ MOST_LAYERS = 512  # layers over all passes, as in llama.cpp
 class Looped(Transformer):
     """`attentions` and `feeds` hold the layers of all passes."""
 
-    period: int  # layers of one time
+    period: int  # number of layers of one pass
     norms_between: bool  # True if the last norm follows each pass over the layers
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
@@ -29,7 +29,7 @@ class Looped(Transformer):
 
 
 def load(file: GGUFFile) -> Looped:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     times = file.int(f"{ARCH}.num_loops", low=1, high=MOST_LAYERS, default=1)
     once = build(DenseFile(file, ARCH), Form())
     period = len(once.feeds)
@@ -41,5 +41,5 @@ def load(file: GGUFFile) -> Looped:
 
 
 def apart(p: SelfAttention, i: int) -> SelfAttention:
-    """The attention with a KV cache of its own."""
+    """The attention of a further pass, with its own KV cache."""
     return replace(p, cache=replace(p.cache, name=f"blk.{i}.kv"))

@@ -34,7 +34,7 @@ class SquaredReluFeed:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, inner = source.tensors, read_inner(source)
     all_heads, feeds = source.by_layer("attention.head_count"), source.by_layer("feed_forward_length", 1 << 20)

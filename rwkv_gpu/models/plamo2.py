@@ -46,7 +46,7 @@ class Mixer:
     bc_norm: Weight  # [1, 2 N]: B's, then C's
     low: Weight  # [rank, C]
     low_norm: Weight  # [rank]
-    dt: Weight  # [C, rank], the same rows for all channels of a head
+    dt: Weight  # [C, rank], all channels of a head have the same row
     parameters: StateSpace  # A [C · N], the others [C]
     output: Output
     past: State  # [taps - 1, C]
@@ -91,7 +91,7 @@ class Attends:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     inner, heads = _read_inner(source), source.by_layer("attention.head_count")
     kv_heads, size = source.kv_heads(heads, 1 << 12), source.head_size(max(1, *heads))
@@ -119,7 +119,7 @@ def _read_inner(source: HybridFile) -> Inner:
 def _take_mixer(source: HybridFile, inner: Inner, i: int) -> Mixer:
     at, width, heads, size, state = f"blk.{i}.ssm", inner.width, inner.heads, inner.size, inner.state
     tensors, sizes = source.tensors, source.sizes
-    of_head = HeadRows(heads, 2 * size, 0, size)  # z, and then x
+    of_head = HeadRows(heads, 2 * size, 0, size)  # z first, then x
     bc, low = tensors.split(
         f"{at}_x.weight",
         width,

@@ -25,8 +25,8 @@ from .experts import ExpertSizes
 from .hybrid import Block, Hybrid, HybridFile
 from .tensors import Tensors
 
-INTERVAL = 4  # every such layer attends unless the file has another interval
-LARGEST_STATE = 256  # numbers of a head: what the kernels take
+INTERVAL = 4  # every fourth layer has full attention, unless the file states another interval
+LARGEST_STATE = 256  # maximum size of a head that the kernels support
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class GatedAttention:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     recurrent, layers = source.recurrent_layers(INTERVAL), range(source.sizes.layers)
     experts = source.read_experts(normalise=True) if source.has_experts else None

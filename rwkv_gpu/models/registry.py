@@ -114,7 +114,7 @@ MODELS = Architectures()
 
 
 def unmasking_of(model: Contents) -> Unmasking | None:
-    """How a diffusion model generates; None for all others."""
+    """How a diffusion model generates; None for other models."""
     return model.ends.unmasking if isinstance(model, Layered) else None
 
 
@@ -124,7 +124,7 @@ def start_of(model: Contents) -> int | None:
 
 
 def refuse_source(model: Contents) -> None:
-    """Refuses an encoder-decoder where tokens follow a text."""
+    """Refuses an encoder-decoder for uses in which tokens continue a text."""
     if start_of(model) is not None:
         raise BadInput("this model is an encoder-decoder: its answer does not continue a text, and that is needed here")
 
@@ -137,12 +137,12 @@ def is_encoder(model: Contents) -> bool:
 
 
 def reads_whole_texts(model: Contents) -> bool:
-    """True if a step must hold the whole text: an encoder, also before a decoder, or a diffusion model."""
+    """True if a step must hold the whole text: for encoders, encoder-decoders and diffusion models."""
     return is_encoder(model) or unmasking_of(model) is not None or start_of(model) is not None
 
 
 def refuse_encoder(model: Contents) -> None:
-    """Refuses an encoder where next tokens are needed."""
+    """Refuses an encoder for uses that need next tokens."""
     if is_encoder(model):
         raise BadInput(ENCODER)
 

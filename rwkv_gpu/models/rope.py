@@ -1,6 +1,6 @@
 """How positions rotate, by a file's metadata: plain RoPE, linear scaling, YaRN, or factors in the file.
 
-Each number must be in a range in which the angles of all positions are finite. Published models are well inside.
+Each number must be in a range in which the angles of all positions are finite. Those of published models are.
 """
 
 import math
@@ -68,7 +68,7 @@ def read_rope(
 
 
 def unscaled(rope: Rope) -> Rope:
-    """The RoPE without its scaling for long contexts."""
+    """The same RoPE without its scaling for long contexts."""
     return replace(rope, scale=1.0, yarn=None, factors=None, magnitude=1.0)
 
 

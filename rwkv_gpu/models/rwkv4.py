@@ -1,4 +1,7 @@
-"""RWKV-4: each channel averages its values so far, with exponentially decaying weights. The channel mix is RWKV-6's."""
+"""RWKV-4: each channel averages its values so far, with exponentially decaying weights.
+
+The channel mix is that of RWKV-6.
+"""
 
 from dataclasses import dataclass
 
@@ -49,7 +52,7 @@ class RWKV4(Recurrent):
 
 
 def load(file: GGUFFile) -> RWKV4:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     tensors = Tensors(file)
     layers = file.int("rwkv4.block_count", low=1, high=1024)
     width = file.int("rwkv4.embedding_length", low=1, high=1 << 16)

@@ -114,7 +114,7 @@ def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float, scale: flo
 
 
 def load(file: GGUFFile) -> RWKV6:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     tensors = Tensors(file)
     layers = file.int("rwkv6.block_count", low=1, high=1024)
     width = file.int("rwkv6.embedding_length", low=1, high=1 << 16)

@@ -30,7 +30,7 @@ class TimeMixBlock:
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, arch, width = source.tensors, source.arch, source.sizes.width
     size = read_head_size(file, arch, width, tensors)

@@ -33,7 +33,7 @@ class Hyper:
     head_size: int  # N
     vocabulary: int
     eps: float
-    context: int  # tokens it was trained on at a time; no limit
+    context: int  # length of its training texts in tokens; not a limit
 
     @property
     def heads(self) -> int:
@@ -197,7 +197,7 @@ def layer_states(hyper: Hyper, i: int) -> tuple[State, State, State]:
 
 
 def load(file: GGUFFile) -> RWKV7:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     tensors = Tensors(file)
     hyper = read_hyper(file, tensors)
     shape = hyper.vocabulary, hyper.width
@@ -213,13 +213,13 @@ def load(file: GGUFFile) -> RWKV7:
     )
     last_norm = take_norm(tensors, "output_norm", hyper.width).at(hyper.eps)
     ends = Ends(embedding, last_norm, tensors.take("output.weight", *shape), hyper.context, embedding_norm=first_norm)
-    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a's: a first layer mixes no v
+    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # unused copies of `a`: the first layer mixes no v
     tensors.refuse_the_rest()
     return RWKV7(ends, tuple(tensors.taken), hyper, blocks)
 
 
 def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
-    """The sizes in the metadata; raises BadFile where they contradict each other."""
+    """The sizes in the metadata; raises BadFile if they contradict each other."""
     file.int("rwkv7.token_shift_count", low=2, high=2, default=2)
     width = file.int("rwkv7.embedding_length", low=1, high=1 << 16)
     return Hyper(
@@ -249,7 +249,7 @@ def take_norm(tensors: Tensors, name: str, width: int) -> Norm:
 
 
 def take_time_mix(tensors: Tensors, i: int, norm: Norm | Weight, shift: State, wkv: State) -> TimeMix:
-    """The parameters of a time mix; the gate and the norm of heads are taken where the file has them."""
+    """The parameters of a time mix, with a gate and a norm of heads if the file has them."""
     at, width = f"blk.{i}.time_mix", shift.shape[-1]
     gated = f"{at}_g1.weight" in tensors or f"{at}_g2.weight" in tensors
     normed = (f"{at}_ln.weight", f"{at}_ln.bias") if f"{at}_ln.weight" in tensors or isinstance(norm, Norm) else ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ..ops.vocabulary import Attention, Cache, LayerNorm, Ops, StackedVectors, State, Tensor, Weight
 from .tensors import Tensors
 
-HEAD_STEP, LARGEST_HEAD = 8, 768  # the one head of DEA is as large as its values, which is the model's width
+HEAD_STEP, LARGEST_HEAD = 8, 768  # limits of the only head of DEA, whose values have the model's width
 CAP, SCALE = 64.0, 1 / 16  # limit and scale of scores: 64 · tanh(q · k / 1024)
 
 
@@ -79,7 +79,7 @@ def _shifted(g: Ops[Tensor], p: Shifted, x: Tensor) -> Tensor:
 
 
 def find_deep_embed(tensors: Tensors, i: int, vocabulary: int, width: int, inner: int) -> DeepEmbed | None:
-    """The parameters of a DeepEmbed where the file has them."""
+    """The parameters of a DeepEmbed, if the file has them."""
     at = f"blk.{i}.channel_mix_s"
     if f"{at}_emb.weight" not in tensors:
         return None
@@ -93,7 +93,7 @@ def find_deep_embed(tensors: Tensors, i: int, vocabulary: int, width: int, inner
 
 
 def find_deep_attention(tensors: Tensors, i: int, vocabulary: int, width: int, eps: float) -> DeepAttention | None:
-    """The parameters of a DEA where the file has them."""
+    """The parameters of a DEA, if the file has them."""
     at = f"blk.{i}.dea"
     if f"{at}_q.weight" not in tensors:
         return None

@@ -1,4 +1,4 @@
-"""T5: an encoder reads a source text, and a decoder answers. The decoder's layers attend to the encoder's rows, too.
+"""T5: an encoder reads a source text, and a decoder answers. The decoder's layers also attend to the encoder's rows.
 
 The positions of a sequence are those of the source, then those of the answer. Every cache has keys for all of them. The
 keys that a query must not see are marked in the padding of their heads, so that their scores are at least 8,000 less.
@@ -66,7 +66,7 @@ class EncoderDecoder(Layered):
 
 
 def _marks(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> Tensor:
-    """1 in the padding of every head, 0 elsewhere: [T, H · N]"""
+    """Rows with 1 in the padding of every head, and 0 elsewhere: [T, H · N]"""
     minus = g.resize_heads(x, 1, p.cache.heads * p.value)
     minus = g.resize_heads(g.clip(minus, -1.0, -1.0), p.cache.heads, p.cache.size)
     return g.add(g.clip(minus, 1.0, 1.0), minus)
@@ -80,7 +80,7 @@ def _attend(g: Ops[Tensor], p: SelfAttention, q: Tensor, kv: tuple[Tensor, Tenso
 
 
 def load(file: GGUFFile) -> EncoderDecoder:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, "t5")
     tensors, hyper = source.tensors, source.hyper
     form = t5_encoder(source)
@@ -108,7 +108,7 @@ def load(file: GGUFFile) -> EncoderDecoder:
 
 def _layer(source: DenseFile, form: Form, i: int) -> DecoderLayer:
     at = f"dec.blk.{i}"
-    source.tensors.skip(f"{at}.cross_attn_rel_b.weight")  # which the publisher's code does not use
+    source.tensors.skip(f"{at}.cross_attn_rel_b.weight")  # not used by the publisher's code either
     across = replace(form, attention="cross_attn", attention_output="cross_attn_o", norms=("cross_attn_norm", None))
     own, cross = (source.attention(one, i, None, 0) for one in (form, replace(across, biases=False)))
     return DecoderLayer(_marked(own, "kv"), _marked(cross, "cross"), source.feed(form, i))

@@ -27,12 +27,12 @@ class Talkie(Transformer):
 
 
 def load(file: GGUFFile) -> Talkie:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     tensors, hyper = source.tensors, source.hyper
 
     def normed_heads(i: int, p: SelfAttention) -> SelfAttention:
-        # A turned head is as long as before, so that it may be normed first.
+        # Rotation keeps the length of a head, so the norm may come first.
         name, rows = f"blk.{i}.attn_q_norm", HeadRows(p.how.heads, 1, 0, 1, repeats=hyper.head_size)
         gains = tensors.numbers_of_heads(f"{name}.channels", f"{name}.weight", rows)
         return replace(p, head_norms=(Rms(gains, hyper.eps), Rms(None, hyper.eps)))

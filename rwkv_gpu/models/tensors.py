@@ -1,4 +1,4 @@
-"""The tensors that a model takes from its file, by name and shape. Raises BadFile where the file disagrees."""
+"""The tensors that a model takes from its file, by name and shape. Raises BadFile if the file disagrees."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from ..gguf.file import GGUFFile, TensorInfo
 from ..ops.vocabulary import Alternating, ComputedWeight, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
 
 EPS = 9e-13, 1e-2  # range of eps of norms; models have 1e-12 (rounded, in BERT) to 1e-5; 0 makes NaN of a row of zeros
-FACTORS = "rope_freqs.weight"  # factors of the frequencies of positions
+FACTORS = "rope_freqs.weight"  # factors of RoPE frequencies
 TOWERS = "v.", "a.", "mm."  # prefixes of tensors for images and sounds, which text does not need
 RANK = 4  # the pooling type of classifiers of texts
 CLASSIFIER = "cls."  # prefix of a classifier of texts, which runs on the host: see llm/pooling.py
@@ -22,7 +22,7 @@ LONGEST_CONTEXT = 1 << 30  # maximum positions that the metadata may give
 
 
 class Tensors:
-    """Checks each requested tensor and records it: exactly the tensors in `taken` are loaded."""
+    """Checks each requested tensor and records it: only the tensors in `taken` are loaded."""
 
     def __init__(self, file: GGUFFile, elsewhere: tuple[str, ...] = TOWERS) -> None:
         self._file = file
@@ -37,7 +37,10 @@ class Tensors:
         return name in self._file.tensors
 
     def take(self, name: str, *shape: int) -> Weight:
-        """The tensor of that name and shape; dimensions of 1 do not count. A matrix may have a scale in the file."""
+        """The tensor of that name and shape; dimensions of size 1 are ignored.
+
+        A matrix may have a scale in the file.
+        """
         return self._taken_once(self._scaled(self._checked(name, shape)))
 
     def find(self, name: str, *shape: int) -> Weight | None:
@@ -66,7 +69,7 @@ class Tensors:
         return self.interleave(name, *(self._scaled(self._checked(part, (rows, width))) for part in parts))
 
     def interleave(self, name: str, *parts: Weight) -> Alternating:
-        """One matrix in which rows of these parts alternate."""
+        """One matrix in which the rows of these parts alternate."""
         rows, width = parts[0].shape
         alternating = Alternating(name, (len(parts) * rows, width), parts)
         self.taken.append(alternating)
@@ -74,7 +77,7 @@ class Tensors:
 
     def split(self, name: str, width: int, *parts: tuple[str, int]) -> tuple[RowRange, ...]:
         """The rows of one matrix as several parts, each given as (name, rows). The parts are not loaded separately."""
-        columns = (width,) if width else ()  # none of a vector
+        columns = (width,) if width else ()  # a vector has no columns
         whole = self._scaled(self._checked(name, (sum(rows for _, rows in parts), *columns)))
         firsts = itertools.accumulate((rows for _, rows in parts), initial=0)
         return tuple(
@@ -109,7 +112,10 @@ class Tensors:
         return part_of
 
     def rows_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows, width: int, *more: HeadRows) -> HeadSlice:
-        """Those rows as one matrix, [H · count, width], followed by `more`; of a tensor, or of some rows of one."""
+        """The same rows as one matrix [H · count, width], followed by `more`.
+
+        They are rows of a tensor, or of some of its rows.
+        """
         shape = rows.heads * rows.each, width
         part: Weight = self._scaled(self._checked(whole, shape)) if isinstance(whole, str) else whole
         count = sum(each.heads * each.count * each.repeats for each in (rows, *more))
@@ -118,7 +124,7 @@ class Tensors:
         return part_of
 
     def numbers_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows) -> HeadSlice:
-        """Numbers of each head of a vector, as many as `rows` states, as one vector."""
+        """Numbers of each head of a vector, chosen by `rows`, as one vector."""
         part = self._checked(whole, (rows.heads * rows.each,)) if isinstance(whole, str) else whole
         part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats,), (part,), rows)
         self.taken.append(part_of)
@@ -137,7 +143,7 @@ class Tensors:
         return not self.apart(*names) and len({self._info(name, "").type for name in names}) == 1
 
     def apart(self, *names: str) -> bool:
-        """True if one of these tensors must be a separate matrix."""
+        """True if adapters require that one of these tensors stays a separate matrix."""
         return not self._file.apart.isdisjoint(names)
 
     def number(self, name: str, *, default: float) -> float:
@@ -152,11 +158,11 @@ class Tensors:
         return value
 
     def skip(self, *names: str) -> None:
-        """Lets the file have these tensors: converters write them, and the model does not use them."""
+        """Allows these tensors in the file: converters write them, but the model does not use them."""
         self._skipped.update(names)
 
     def skip_blocks(self, numbers: range) -> None:
-        """Lets the file have blocks that predict further tokens (MTP): they are not executed."""
+        """Allows blocks that predict further tokens (MTP) in the file: they are not executed."""
         blocks = (re.match(r"blk\.(\d+)\.", name) for name in self._file.tensors)
         self.skip(*(block.string for block in blocks if block and int(block[1]) in numbers))
 
@@ -211,7 +217,7 @@ class Tensors:
             raise self.bad(f"metadata key '{key}'", str(found), f"a divisor of the {of} {what}")
 
     def _taken_once(self, weight: Weight) -> Weight:
-        """Takes a weight that several parts of a model may use, such as a norm of two branches."""
+        """Takes a weight once, even if several parts of a model use it, such as a norm before two branches."""
         if weight not in self._once:
             self._once.add(weight)
             self.taken.append(weight)
@@ -221,7 +227,7 @@ class Tensors:
         info = self._info(name, f" of shape {list(shape)}")
         if _without_ones(info.shape) != _without_ones(shape):
             raise self.bad(f"tensor '{name}'", f"the shape {list(info.shape)}", str(list(shape)))
-        _ = info.format  # refuses what no kernel reads
+        _ = info.format  # raises an error if no kernel reads the format
         return Weight(name, tuple(shape))
 
     def _scaled(self, weight: Weight) -> Weight:

@@ -54,7 +54,7 @@ class Output:
     scale: float = 1.0
     before: Rms | None = None  # norm of the matrix's input
     total: AnyNorm | None = None  # norm of the returned sum
-    again: AnyNorm | None = None  # norm of that plus the residual stream
+    again: AnyNorm | None = None  # norm of the residual stream plus the normed sum
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def gates(
 
 
 def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
-    """total(x + scale · norm(W before(y) + bias)), and again(x + that)"""
+    """z = total(x + scale · norm(W before(y) + bias)), then again(x + z) if it exists"""
     if p.norm is None:
         y = g.linear(y, p.weight, bias=p.bias, add=x, norm=p.before, scale=p.scale)
     else:

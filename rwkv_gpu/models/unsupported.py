@@ -1,4 +1,4 @@
-"""Architectures that llama.cpp supports and this package does not: what each would need."""
+"""Architectures that llama.cpp supports and this package does not, with what each would need."""
 
 from rwkv_gpu.errors import UnsupportedModel
 

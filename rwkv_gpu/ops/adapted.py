@@ -108,7 +108,7 @@ class AdaptedOps:
         if not adapted:
             plain: tuple[Any, ...] = g.linears(xs, weights, then=then, bias=bias, norm=norm)
             return plain
-        # First the ops that need only x, so that the products of the model stay merged.
+        # Ops that need only x come first, so that the products of the model stay merged.
         found = g.adapter_down([xs[i] for i in adapted], [one.a for one in adapted.values()], self._scales, norm=norm)
         lows = dict(zip(adapted, found, strict=True))
         factors_b = [adapted[i].b if i in adapted else None for i in range(len(xs))]

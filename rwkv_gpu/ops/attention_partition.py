@@ -10,16 +10,16 @@ from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # floats of all queries of a workgroup: half of the minimum workgroup memory
 MOST_QUERIES = 16
-LANE_FLOATS = 32  # floats of queries, and of sums, per lane if lanes share keys: more would not stay in registers
-USUAL_SIZE = 128  # size of a head for which the tuning gives the lanes per key; larger heads have more lanes
+LANE_FLOATS = 32  # if lanes share keys: query floats per lane, and sums per lane; more would not stay in registers
+USUAL_SIZE = 128  # head size to which the tuned lanes per key apply; larger heads get more lanes
 NO_WINDOW = 1 << 31
 DRAFT_ROWS = 16  # maximum rows of a step that verifies drafts
-SHORT_RUNS = 2  # number of runs that does not justify a dispatch to reduce them
-# Positions up to which one workgroup is faster than several runs: a layer of Llama 8B on an H200 is 2 µs faster at 50
-# positions and 0.5 to 1 at 100; at 200 it would be 1 µs slower.
+SHORT_RUNS = 2  # up to this many runs, no separate dispatch reduces them
+# Up to this many positions, one workgroup is faster than several runs. Measured on an H200, for a layer of Llama 8B: 2
+# µs faster at 50 positions, 0.5 to 1 µs faster at 100, and 1 µs slower at 200.
 ONE_RUN = 128
 MOST_FRAGMENTS = 8  # maximum fragments of a head on matrix units
-MOST_LOADS = 16  # maximum loads of keys in flight per lane on matrix units
+MOST_LOADS = 16  # on matrix units: maximum loads of keys in flight per lane
 JOINED_BUFFERS = 10  # storage buffers of a kernel that attends and reduces
 
 
@@ -128,7 +128,7 @@ def decode_partition(
         )
         if (
             lanes_per_key == cache.size // 8 <= sizes.lanes_per_key // 2
-        ):  # with a small head, half the lanes have as many bytes in flight
+        ):  # for small heads: half the lanes, with the same number of bytes in flight
             lanes, prefetch_depth = max(can.subgroup_width, lanes // 2), 2 * prefetch_depth
         prefetch_depth = max(1, min(prefetch_depth, sizes.prefetch_numbers * lanes_per_key // cache.size))
         prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # a power of two, as the lanes of a key divide them
@@ -206,8 +206,8 @@ def lanes_share_keys(cache: Cache, how: Attention, tuning: Tuning, can: Capabili
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:
     """Returns heads per workgroup, lanes per key, and lanes per workgroup.
 
-    As many heads as registers and memory have room for. None where lanes cannot share keys, or where memory has no
-    room for one head of one subgroup.
+    Chooses as many heads as fit in registers and memory. None if lanes cannot share keys, or if one head of one
+    subgroup does not fit.
     """
     if min(tuning.attention.lanes_per_key, can.subgroup_width) <= 1:
         return None
@@ -215,7 +215,7 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
     subgroups = tuning.attention.decode_lanes // can.subgroup_width
     most = max(1, LANE_FLOATS * sides[-1] // size)
     if _divisor(sharing, most) <= most // 2:
-        most *= 2  # rather than read the same keys three times
+        most *= 2  # otherwise, three workgroups would read the same keys
     while most > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
         most -= 1
     while subgroups > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
@@ -238,7 +238,7 @@ def decode_bytes(shared: int, size: int, subgroups: int) -> int:
 
 
 def pack_of(shared: int) -> int:
-    """The number of heads processed at a time if lanes share keys: the one that leaves the fewest places empty."""
+    """If lanes share keys: how many heads are processed at a time, so that the fewest places stay empty."""
     return min((4, 3, 2), key=lambda pack: -(-shared // pack) * pack)
 
 

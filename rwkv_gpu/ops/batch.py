@@ -98,7 +98,7 @@ class Batch:
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
     given: Given = field(default_factory=dict)  # further inputs of the step by name, [T, n] each
-    whole: Whole = ""  # layers in which rows see all of their segment: each is a single row, or a whole image
+    whole: Whole = ""  # layers in which rows see their whole segment; every segment is then one row or a whole image
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode
 
@@ -117,7 +117,7 @@ class Batch:
     ) -> "Batch":
         """A batch of the next tokens of sequences, each (slot, start, ids), with their placements if known.
 
-        It asks for the last row of each, or as many of its last rows as are `wanted`, or for every row.
+        Its outputs are the last row of each sequence, the `wanted` number of last rows of each, or every row.
         """
         ids: list[int] = []
         segments: list[Segment] = []
@@ -139,7 +139,7 @@ class Batch:
     def apart(self) -> "Batch":
         """The batch with each row as a segment of its own in the same pages; for models without a state.
 
-        A row then finds its pages by its own number, and sees what rows before it write, once that is written.
+        A row then finds its pages by its own number. It sees the keys of rows before it once they are written.
         """
         rows = [
             segment._replace(first=segment.first + i, count=1, start=segment.start + i)
@@ -187,14 +187,14 @@ class Batch:
 class BatchArrays:
     """Makes the arrays that kernels read of successive batches, by the names of a plan's inputs.
 
-    An array whose sources are the same as for the previous batch is reused, and is read-only: in a decode step
-    that follows another, only ids, positions and states are new.
+    An array with the same sources as in the previous batch is reused, and is read-only. In successive decode steps,
+    only ids, positions and states are new.
     """
 
     def __init__(self) -> None:
         self._batch: Batch | None = None
         self._arrays: Mapping[str, npt.NDArray[Any]] = {}
-        self._made: dict[str, tuple[Hashable, npt.NDArray[np.uint32]]] = {}  # with the data that it was made from
+        self._made: dict[str, tuple[Hashable, npt.NDArray[np.uint32]]] = {}  # each array with its source data
 
     def of(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
         """The arrays of a batch; several parts of a model may call this."""
@@ -212,7 +212,7 @@ class BatchArrays:
         if batch.adapters is not None:
             arrays["adapters"] = batch.adapters
         arrays |= batch.given
-        windows = segments[0].windows if segments else ()  # all have the same
+        windows = segments[0].windows if segments else ()  # all segments have the same windows
         for window in (0, *[window for window, _ in windows]):
             name = of_window("pages", window)
             arrays[name] = self._same(name, tuple([s.table(window) for s in segments]), _tables)  # [S, P]
@@ -232,7 +232,7 @@ class BatchArrays:
 
 
 def words(numbers: Iterable[int]) -> npt.NDArray[np.uint32]:
-    """The numbers as 32-bit words; `np.array` takes several times as long for many of them."""
+    """The numbers as 32-bit words; for many numbers, several times faster than `np.array`."""
     return np.frombuffer(array("I", numbers), np.uint32)
 
 

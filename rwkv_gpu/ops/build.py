@@ -14,7 +14,7 @@ from .graph import Graph
 from .memory import Scratch
 from .values import ALIGN, CachedTensor, JoinedVectors, UniformTable, Unplaced, Value, place
 
-ROOMY = 32 << 20  # bytes of intermediates up to which they do not share memory: all, or those of overlapping dispatches
+ROOMY = 32 << 20  # up to this many bytes, intermediates (all, or of overlapping dispatches) have separate memory
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def place_step(
 ) -> PlacedStep:
     """Gives every value of some dispatches its memory, and every dispatch its pipeline.
 
-    Up to `steps` steps can share a submit; each has its own copy of the outputs in `each`. If dispatches overlap, the
-    limit is one step, as they would wait for the step before, which used the same memory.
+    Up to `steps` steps can share a submit; each has its own copy of the outputs in `each`. If dispatches overlap, a
+    submit has one step: the next step would use the same memory, so its dispatches would have to wait.
     """
     lives = lifetimes(dispatches, outputs.values())
     if not device.capabilities.software and any(life.overlapping for life in lives.values()):

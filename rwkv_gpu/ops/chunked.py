@@ -9,8 +9,8 @@ from .values import ALIGN, Value
 
 PIECES = (8, 4, 2)  # vec4s of channels that are multiplied at a time: the largest that fits in memory is used
 OUTPUT_LANES = 256  # lanes of a workgroup that norms and gates; any device can run it
-KEPT_SLOTS = 10  # chunks of a sequence whose intermediate states are saved: each of its 9 tokens at most is a chunk
-LEAST_LANES = 4  # minimum number of lanes that share rows of a state with subgroup sums: each completes one of 4 tokens
+KEPT_SLOTS = 10  # maximum chunks of a sequence if a state is saved after each of its tokens (at most 9)
+LEAST_LANES = 4  # minimum lanes that share rows of a state by subgroup sums: each lane completes one of 4 tokens
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class TracedCall:
 
 
 class Shapes(Tracer):
-    """A tracer without weights; results are values without memory."""
+    """A tracer that computes only the shapes of results; it needs no weights."""
 
     def __init__(self) -> None:
         shape = StepShape(ROWS, decode=False, max_segments=ROWS, max_outputs=ROWS)
@@ -53,7 +53,10 @@ class Shapes(Tracer):
 
 
 class Trace:
-    """The vocabulary over shapes, which records the calls of a model function. `starts`: first layers of the parts."""
+    """A vocabulary that computes shapes only, and records the calls of a model function.
+
+    `starts`: first layers of the parts.
+    """
 
     def __init__(self, starts: Sequence[int]) -> None:
         self._shapes = Shapes()

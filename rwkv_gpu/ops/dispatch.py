@@ -40,7 +40,10 @@ class UnplacedDispatch:
 
     @property
     def bound(self) -> dict[int, tuple[Operand, bool]]:
-        """Its operands, each with a flag for a binding as words: an operand may be bound twice."""
+        """Its operands.
+
+        The flag of each tells whether it is bound as words, because an operand may be bound in both ways.
+        """
         return {n: (operand, self.bindings[n].name == "words") for n, operand in self.operands.items()}
 
     @property
@@ -82,7 +85,7 @@ def merged(one: UnplacedDispatch, other: UnplacedDispatch, can: Capabilities) ->
 
 
 def _whole(operand: Operand) -> object:
-    """The unit of wgpu's usage tracking, which is either read or written in a dispatch."""
+    """The whole stack: wgpu tracks uses by buffer, and a dispatch may either read or write one."""
     return operand.buffer if isinstance(operand, Slice) else operand.root if isinstance(operand, Value) else operand
 
 

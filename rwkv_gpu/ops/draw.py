@@ -13,7 +13,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint32]
 
-COIN = 0xFFFFFFFF  # used in place of a token for a coin toss
+COIN = 0xFFFFFFFF  # a coin toss uses this number in place of a token
 COLDEST = 1e30
 WORD = 0xFFFFFFFF
 ULP = np.float32(2.0**-32)

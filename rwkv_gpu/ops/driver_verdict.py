@@ -135,7 +135,7 @@ def _recent(begun: Path) -> bool:
 
 
 def _started(adapter: Adapter, folder: Path, begun: Path) -> subprocess.Popen[bytes] | None:
-    """Starts a trial in a session of its own, which Ctrl-C does not reach."""
+    """Starts a trial in a process session of its own, so that Ctrl-C does not end it."""
     with suppress(BadInput):
         replace_bytes(begun, b"")
     command = [sys.executable, "-m", "rwkv_gpu.ops.driver_verdict", str(adapter.index), str(folder)]

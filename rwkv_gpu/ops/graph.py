@@ -26,8 +26,8 @@ class Op:
     # Fields that passes fill in, with a display name for each. `quantises`: y as integers or float16, for its reader.
     fuses: ClassVar[Mapping[str, str]] = {"quantises": "quantise"}
     recalls: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it reads
-    replaces: ClassVar[tuple[str, ...]] = ()  # and of those that it replaces
-    named_by: ClassVar[str] = "weight"  # name of the field that `label` shows: a weight, several, an op, or a text
+    replaces: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it replaces
+    named_by: ClassVar[str] = "weight"  # the field that `label` shows: a weight or several, an op, or a text
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -74,7 +74,7 @@ def values_in(found: Iterable[Any]) -> tuple[Value, ...]:
 
 
 def _names(named: Any) -> Iterator[str]:
-    """The names of what labels an op."""
+    """The names in the field that labels an op."""
     if isinstance(named, tuple):
         for one in named:
             yield from _names(one)
@@ -96,7 +96,7 @@ class Node:
     """An op at its place in the graph. Passes replace the op through `Graph.replace`."""
 
     op: Op
-    layer: int | None  # the block that it is in
+    layer: int | None  # number of its layer; None outside all layers
     rows: int  # all rows of the step, or only the picked ones
     picked: bool  # whether it runs over the picked rows only
     order: float = 0.0  # nodes run in ascending order

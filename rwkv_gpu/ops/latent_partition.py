@@ -1,6 +1,6 @@
 """Partitions latent attention over workgroups: queries, and runs of the context.
 
-All heads of a row attend to the same latents, so a workgroup has as many queries as its registers hold sums for.
+All heads of a row attend to the same latents. A workgroup has as many queries as the registers can hold sums.
 """
 
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from .vocabulary import PAGE, Cache
 
 PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # maximum queries per workgroup; GLM-4.7-Flash has 20 heads
 MOST_RUNS = 256  # maximum runs of a context, in decode
-# Limit for further runs of long rows. A workgroup fills a multiprocessor: doubling the workgroups, though the new ones
-# are almost idle, costs 3 µs per layer of GLM-4.7-Flash at batch 16 and 4,096 positions.
+# Limit for further runs of long rows. A workgroup fills a multiprocessor, so even workgroups that are almost idle cost
+# time: twice as many cost 3 µs per layer of GLM-4.7-Flash at batch 16 and 4,096 positions.
 FURTHER_RUNS = 32
 PROMPT_CHUNK = 8  # vec4s of queries and keys that are staged at a time
-DECODE_CHUNKS = 24, 16, 8  # the same for decode, with few workgroups, each of which waits for every chunk
+DECODE_CHUNKS = 24, 16, 8  # the same for decode, whose few workgroups wait for each chunk
 DECODE_KEYS = 32
 DECODE_BYTES = 24 << 10  # maximum workgroup memory in decode, so that a multiprocessor runs several workgroups
 QUERY_FRAGMENTS, SUM_FRAGMENTS = 18, 8  # maximum per subgroup on matrix units: more would not stay in registers
-AMD_QUERY_FRAGMENTS = 9  # on AMD, whose lanes hold each number of a fragment twice: 18 spill 59 registers (RX 7900)
+AMD_QUERY_FRAGMENTS = 9  # AMD: lanes hold fragments twice, so with 18, 59 registers spill (RX 7900)
 LANES_PER_QUERIES = 16  # minimum number of lanes for 4 queries
 
 
@@ -35,7 +35,7 @@ class LatentPartition:
     cache: Cache
     queries: int  # queries per workgroup: heads of one row, or of neighbouring rows
     keys: int  # positions that a workgroup processes at a time
-    chunk: int  # vec4s of the width that are staged at a time; 0 on matrix units, where the whole width is
+    chunk: int  # vec4s of the width that are staged at a time; 0: the whole width, on matrix units
     lanes: int
     grain: int = PAGE  # the length of a run is a multiple of this
     shares: RunShares = ONE
@@ -114,7 +114,7 @@ def matrix_decode_partition(
 
 
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
-    """Workgroups of `tiles` query tiles, or one, with as many subgroups dividing the width as the device allows."""
+    """Workgroups of `tiles` query tiles, else of one. As many subgroups divide the width as the device allows."""
     side, size, latent = can.fragment, cache.size, cache.latent
     wanted = tuning.attention.prompts_on_matrix_units and can.latents_on_matrix_units
     if not (wanted and side and can.subgroup_size):

@@ -9,7 +9,7 @@ from .kv_format import KVFormat, KVType, kv_format
 from .sampler_state import GpuSamplerState
 from .vocabulary import Cache
 
-MAX_SEGMENTS = 256  # sequences in one step, unless a caller says otherwise
+MAX_SEGMENTS = 256  # default maximum of sequences in one step
 
 
 @dataclass(frozen=True)

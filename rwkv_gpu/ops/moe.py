@@ -1,7 +1,7 @@
 """Products with experts: the matrices of a dispatch, and the selection of its kernel.
 
-A choice is one of the experts of one row; there are T · used choices. Few choices are computed one by one; many are
-sorted by expert and computed in tiles. The number of dispatches is independent of the numbers of experts and rows.
+A choice is one of the experts of one row; there are T · used choices. Few choices are computed one by one. Many choices
+are sorted by expert and computed in tiles. The number of dispatches is independent of the numbers of experts and rows.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from .values import UniformTable, Value
 from .vocabulary import Weight
 
 SPARE = 4096  # bytes of workgroup memory reserved for the padding of rows, and sums
-# MXFP4: the part that decodes it to floats, and the parts that this one replaces.
+# The part that decodes MXFP4 to floats, and the parts that it replaces.
 AS_FLOATS = {"formats/mxfp4": "formats/mxfp4_floats", "formats/packed": "", "formats/signed": "", "formats/e2m1": ""}
 LOGITS_OF_A_LANE = 16  # maximum logits per lane in registers, if every subgroup ranks experts
-PREFETCHED = 16  # numbers of x that a lane prefetches meanwhile
+PREFETCHED = 16  # numbers of x that a lane prefetches while it ranks experts
 # Number of experts up to which x is loaded before the choice: this makes steps of GLM-4.7-Flash (64 experts) 3% faster,
 # does not change Granite 4 H Tiny (64) and Qwen3-30B-A3B (128), and makes Qwen3.5 35B-A3B (256) and Qwen3-Next 80B-A3B
 # (512) 0.3% slower.
@@ -34,7 +34,7 @@ class Matrices:
     """The matrices that a dispatch binds together: one per expert, or gate and up."""
 
     name: str
-    shards: tuple[Shard, ...]  # all have one format and buffer, and start at the same expert
+    shards: tuple[Shard, ...]  # all have the same format, buffer and first expert
     experts: int  # number of experts in the weight
     out: int  # M
     width: int  # K
@@ -100,7 +100,7 @@ class Matrices:
         return self.rows, f"moe/rows/{'prefetched' if prefetched else 'plain'}"
 
     def staged(self, rows: int, lanes_per_row: int = 1) -> Staged:
-        """The staging of whole rows of x: as integers, or as floats if decoding to floats is less work."""
+        """The staging of whole rows of x: as floats if decoding W to floats is less work, else as integers."""
         form = "f32" if self.floats and rows == 1 else "int16"
         return Staged(-(-rows * self.width // (32 * lanes_per_row)) * lanes_per_row, form)
 
@@ -209,9 +209,10 @@ def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
 
 
 def subgroups_rank(op: Route, width: int) -> bool:
-    """True if subgroups of a width can choose experts: they hold all logits, and a score depends on its own logit only.
+    """True if subgroups of this width can choose experts: they hold all logits, and each score depends on one logit
+    only.
 
-    So there are no expert groups, and scores with a selection bias are not a softmax.
+    The last condition excludes expert groups, and softmax scores with a selection bias.
     """
     by_own_logit = op.how.groups == 1 and (op.how.selection_bias is None or op.how.scores == "sigmoid")
     return by_own_logit and width > 1 and op.router.shape[0] <= LOGITS_OF_A_LANE * width

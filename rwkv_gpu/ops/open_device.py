@@ -28,7 +28,8 @@ def open_device(
 
     `on` uses matrix units if they are correct, and raises `NoMatrixUnits` if they are unavailable; `off` never does.
     `auto` uses them if `wants_matrix_units` is true, and continues without them if they are unavailable. The first use
-    of a driver tries it. With `at_once`, `auto` does not wait for that: `Device.settle` enables them after the trial.
+    of a driver tries it. With `at_once`, `auto` does not wait for the trial: `Device.settle` enables matrix units after
+    it.
     """
     if matrix_units == "off" or (matrix_units == "auto" and (portable or not wants_matrix_units(adapter, folder))):
         return Device(adapter, portable=portable, checked=checked)
@@ -44,7 +45,7 @@ def open_device(
     except NoMatrixUnits as error:
         if matrix_units == "on":
             raise
-        if library_tuned(adapter, folder) == library_digest():  # they were in use before
+        if library_tuned(adapter, folder) == library_digest():  # matrix units were in use before
             warnings.warn(f"{error}; continuing without them", stacklevel=2)
     return Device(adapter, portable=portable, checked=checked)
 
@@ -52,7 +53,7 @@ def open_device(
 def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
     """True if `auto` uses the matrix units of an adapter if its driver is correct.
 
-    Yes for GPUs, unless the user switched them off, or tuned this adapter and plain kernels were faster.
+    True for GPUs, unless the user switched matrix units off, or `tune` found plain kernels faster on this adapter.
     """
     if folder is not None and (folder / SWITCH).exists():
         return False

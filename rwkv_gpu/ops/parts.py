@@ -120,7 +120,7 @@ class PartOps:
         return result
 
     def _present(self, reads: Mapping[int, Crossing], value: Any) -> Any:
-        """Replaces a placeholder by the value that arrived for it; returns other values unchanged."""
+        """Returns the value that arrived for a placeholder; returns other values unchanged."""
         crossing = reads.get(id(value))
         return value if crossing is None else self._arrived[crossing.name]
 

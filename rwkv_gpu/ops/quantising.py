@@ -39,8 +39,9 @@ CHUNK = 32  # columns that share a scale
 MOST_COLUMNS = 128  # maximum adapter columns appended to a matrix: eight adapters of rank 16
 BUFFERS = 9  # storage buffers of a kernel that writes integers in addition to floats
 ATTENTION_BUFFERS = 14
-# Units of float16 rows whose maximum is not available; the largest number is 2^16 units. Residuals, which are normed,
-# may be small; results of attention and of gate times up are added to them.
+# Units of float16 rows whose maximum is not known; the largest number is 2^16 units. UNIT_TO_NORM is for residuals,
+# which may be small because they are normed. UNIT is for results of attention and of gate times up, which are added to
+# residuals.
 UNIT, UNIT_TO_NORM = 8.0, 2.0
 RECURRENCE_BUFFERS = 10  # the same for recurrences
 
@@ -180,7 +181,7 @@ def rounds_normed(op: Norm, norm: Rms | None) -> bool:
 
 
 def _heads_round(op: HeadLinear, rows: int, target: Target) -> bool:
-    """True if a per-head product can also write float16: it is on matrix units, and no vec4 spans two heads."""
+    """True if a per-head product can also write float16: it uses matrix units, and no vec4 spans two heads."""
     units = all(head_config(one, rows, target).fragment for one in matrices_of(op.weight, target))
     whole_fours = op.weight.shape[1] % 4 == 0 and op.y.shape[1] % MATRIX_STEP == 0
     return units and whole_fours and target.can.max_storage_buffers >= BUFFERS and not op.quantises
@@ -204,7 +205,7 @@ def _sums_by_fragments(config: ExpertConfig, can: Capabilities) -> bool:
 
 
 def reads_units(op: Op, norm: Rms | None) -> bool:
-    """True if an op can read float16 rows in a unit, and apply an optional norm."""
+    """True if an op can read float16 rows in a fixed unit, and apply an optional norm."""
     if isinstance(op, ExpertProducts | ExpertSum):
         return norm is None
     return isinstance(op, Gemm) and op.config is not None and op.config.takes(UNIT_OF_ALL)

@@ -187,7 +187,7 @@ class Reference(Ops[Array]):
         if z is None:
             return ELEMENTWISE[f].compute(x, *others)
         second = self.weights[z.name] if isinstance(z, Weight) else z[..., first : first + x.shape[-1]]
-        if second.ndim == 2 < x.ndim:  # the same for every choice of a row
+        if second.ndim == 2 < x.ndim:  # the second is the same for every choice of a row
             second = second[:, None]
         return ELEMENTWISE[f].compute(x, second, *others)
 

@@ -6,7 +6,7 @@ from ..gpu.shader import Constant
 
 MOST_RUNS = 64  # maximum runs of a context
 SPLIT_PAGES = 16  # minimum pages of a context for further runs
-MOST_FURTHER = 32  # maximum further runs of a long row, in addition to those that every row has,
+MOST_FURTHER = 32  # maximum further runs of a long row, in addition to its even runs
 FURTHER_OF_ALL = 512  # maximum runs of all rows together, as their results need memory
 MOST_ROWS = 64  # maximum rows of a step with further runs
 ROWS_BYTES = 4 * MOST_ROWS  # bytes of workgroup memory for their shares
@@ -14,7 +14,7 @@ ROWS_BYTES = 4 * MOST_ROWS  # bytes of workgroup memory for their shares
 
 @dataclass(frozen=True)
 class RunShares:
-    """All rows have `even` runs. Rows so long that others would wait for them also get a share of `further` runs."""
+    """Each row has `even` runs. Long rows, for which others would wait, also get a share of `further` runs."""
 
     even: int = 1
     most: int = 1  # maximum runs of a row

@@ -103,7 +103,8 @@ class HostSamplerState:
 class GpuSamplerState:
     """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, pairs(V), 2].
 
-    The counts of a slot are followed by its table of biases, as the smallest devices have no binding to spare. Rings of
+    Each slot's counts are followed by its table of biases: the smallest devices lack a binding for a separate table.
+    Rings of
     further slots hold up to `drafts` drafted tokens of each slot.
     """
 

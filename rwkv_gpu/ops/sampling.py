@@ -21,7 +21,7 @@ FROM_SLOT = 1 << 31  # an id with this bit means the last token sampled in the s
 NO_TOKEN = 0xFFFFFFFF
 ALL = 0xFFFFFFFF  # top_k without a limit
 
-# One row in the layout of `shaders/sampling/draw.wgsl`.
+# The parameters of one row, in the layout of `shaders/sampling/draw.wgsl`.
 _FIELDS = [
     ("slot", "<u4"),
     ("flags", "<u4"),  # values of `Flag`
@@ -53,7 +53,7 @@ def draw_words(rows: npt.NDArray[Any]) -> Words:
 class Flag(IntFlag):
     """Sampling options of a row."""
 
-    SKIP = 1  # no token: its logits are used elsewhere
+    SKIP = 1  # samples no token: the host uses the logits
     GREEDY = 2  # the most likely token
     PENALISED = 4
     MASKED = 8

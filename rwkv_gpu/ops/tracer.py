@@ -1,4 +1,4 @@
-"""Turns a model's calls into a graph: each op appends a node. No kernel is chosen here."""
+"""Turns a model's calls into a graph: each op appends a node. Passes choose the kernels later."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -170,8 +170,9 @@ class Tracer(Ops[Value]):
         xs = [normed[x] for x in xs]
         groups = self._groups(xs, weights)
         ys: dict[int, Value] = {}
-        # Each dispatch writes its own stack, so that dispatches do not wait for each other. But if some matrix has a
-        # dispatch to itself (such as v in another format), all results share one stack, as attention needs q, k and v.
+        # Each dispatch writes its own stack, so that dispatches do not wait for each other. But if one matrix has its
+        # own dispatch (such as v in another format), all results share one stack, because attention reads q, k and v in
+        # one.
         apart = all(len(members) > 1 for members in groups)
         for members in groups if apart else [list(range(len(weights)))]:
             ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
@@ -206,7 +207,8 @@ class Tracer(Ops[Value]):
         scale: float = 1.0,
         add: Value | None = None,
     ) -> tuple[Value, ...]:
-        # Results are laid out like the products they are added to, as kernels want some products in one stack.
+        # Results get the layout of the products that they are added to, as some kernels read several products from one
+        # stack.
         stacks = {x.root: Value(x.root.shape, size=x.root.size) for x in xs if x.base is not None}
         ys = [replace(x, base=stacks[x.root]) if x.base is not None else Value(x.shape) for x in xs]
         owned = [() if low is None else (low,) for low in lows]
@@ -467,7 +469,7 @@ class Tracer(Ops[Value]):
         return chosen
 
     def write_latents(self, z: Value, cache: Cache, how: LatentAttention) -> None:
-        r = Value((self.rows, cache.size - cache.latent))  # q is z only; nothing reads r
+        r = Value((self.rows, cache.size - cache.latent))  # z stands in for queries; nothing reads r
         self._append(nodes.WriteLatent(z, z, cache, replace(how, heads=1), r))
 
     def pick(self, x: Value) -> Value:
@@ -504,7 +506,7 @@ class Tracer(Ops[Value]):
         if how is None:
             return x
         if isinstance(how, Rms) and how.bias:
-            if (x, how) not in self._shifted:  # experts and their router read the same
+            if (x, how) not in self._shifted:  # experts and their router read the same normed x
                 y = self._normed(x, replace(how, bias=None))
                 self._shifted[x, how] = self.shift_columns(y, how.bias)
             return self._shifted[x, how]

@@ -1,6 +1,6 @@
 """Truncation of the distribution before the draw. Each function takes logits and returns the kept indices, ascending.
 
-The logits are in any order, none is NaN and one is above -inf. Of tokens that tie, the first ones are kept.
+The logits are in any order, none is NaN and one is above -inf. If tokens tie, the first of them are kept.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def top_k(logits: Logits, k: int) -> Places:
     n = len(logits)
     if k >= n:
         return np.arange(n)
-    if k * GROUP * GROUP <= n:  # few logits reach the k-th largest group maximum, and the k largest all do
+    if k * GROUP * GROUP <= n:  # the k largest logits reach the k-th largest group maximum, and few others do
         greatest = logits[: n // GROUP * GROUP].reshape(GROUP, -1).max(axis=0)
         few = np.flatnonzero(logits >= np.partition(greatest, len(greatest) - k)[len(greatest) - k])
         if len(few) < n:

@@ -65,7 +65,7 @@ class Quantised:
     """Quantised rows of one or several x: integers with a scale per 32 columns, or float16."""
 
     value: Value
-    starts: Mapping[int, int]  # start of each quantised x, in vec4s, by its start in the float value, in floats
+    starts: Mapping[int, int]  # by start of x in the value, in floats: start of the quantised x, in vec4s
     size: int  # bytes of an integer; 0: float16
     by_rows: bool  # True: row-major order; False: column-major
     unit: float = 0.0  # for float16: the unit that all rows are multiples of; 0: each row has its own power of two
@@ -114,6 +114,6 @@ Unplaced = Value | UniformTable | JoinedVectors | CachedTensor  # operands that 
 
 
 def place(value: Value, places: Mapping[Unplaced, Slice]) -> Slice:
-    """The memory of a value, which may be part of its stack's."""
+    """The memory of a value; for part of a stack, a range of the stack's memory."""
     whole = places[value.root]
     return whole if value.base is None else replace(whole, offset=whole.offset + value.offset, nbytes=value.nbytes)

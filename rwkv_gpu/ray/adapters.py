@@ -1,7 +1,8 @@
 """Chooses the GPU adapter for a Ray process.
 
-Ray numbers the GPUs that it knows, and gives each process its numbers. Of a custom resource such as `wgpu` it only
-counts the remaining amount, so processes of one machine agree by file locks. The system releases a lock when its
+Ray numbers the GPUs that it knows, and gives each process its numbers. For a custom resource such as `wgpu`, it only
+counts the remaining amount, so processes of one machine use file locks to choose different adapters. The system
+releases a lock when its
 process ends.
 """
 
@@ -62,7 +63,7 @@ def locked(devices: Sequence[str], shares: int, folder: Path | None = None) -> C
     """Claims the first device with a share that no process has locked."""
     folder = folder or Path(tempfile.gettempdir()) / f"rwkv-gpu-adapters-{os.getuid() if hasattr(os, 'getuid') else ''}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for share in range(shares):  # so that all are used once before one is used twice
+    for share in range(shares):  # so that each device is used once before any is used twice
         for device in devices:
             handle = os.open(folder / f"{device.replace(os.sep, '_')}.{share}", os.O_RDWR | os.O_CREAT, 0o600)
             if lock(handle):

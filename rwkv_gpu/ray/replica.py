@@ -111,7 +111,7 @@ class Replica:
         with suppress(ApiError):
             await self._models(self._service.catalogue.find(name).name)
 
-    # ---------------------------------------------------------------- what Ray asks
+    # ---------------------------------------------------------------- called by Ray
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Fixed properties: routers weigh the load of unlike replicas by their speed."""
@@ -150,7 +150,7 @@ class Replica:
 
 
 class Loaded:
-    """A loaded model as Ray counts it."""
+    """A loaded model, as an object that Ray counts."""
 
     def __init__(self, service: Service, served: ServedModel) -> None:
         self._service = service

@@ -17,7 +17,7 @@ from rwkv_gpu.server.replicas.policy import Load, home_of_session, ranked
 
 from .ask import Ask
 
-SPEED, BEGINNINGS = "speed", "beginnings"  # reported by replicas
+SPEED, BEGINNINGS = "speed", "beginnings"  # keys in the reports of replicas
 
 
 class ConversationRouter(RequestRouter):  # type: ignore[misc]

@@ -55,7 +55,7 @@ class Answer:
 
 
 def rows_of(batch: Batch) -> Iterator[dict[str, Any]]:
-    """The rows of columns, with JSON values. A row lacks its missing values."""
+    """The rows of columns, with JSON values. Missing values are left out of a row."""
     count = len(next(iter(batch.values()), ()))
     for number in range(count):
         row = {name: plain(column[number]) for name, column in batch.items() if name not in RESULTS}

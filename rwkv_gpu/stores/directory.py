@@ -17,12 +17,15 @@ KEY = "key"  # the file of the secret
 KEY_BYTES = 32
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}")  # names of files that are being written
 ABANDONED = 3600.0  # seconds after which an unfinished file is considered abandoned
-# Errors from opening or deleting a file that another process has removed, or, on Windows, is replacing or reading.
+# Errors when opening or deleting a file that another process has removed or, on Windows, is replacing or reading.
 GONE = (FileNotFoundError, PermissionError) if WINDOWS else (FileNotFoundError,)
 
 
 def name_value(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Renames a written value to its final name. On Windows, a value that others keep open stays unchanged."""
+    """Renames a written value to its final name.
+
+    On Windows, nothing changes if another process has the old value open.
+    """
     try:
         put_in_place(made, path)
     except PermissionError:

@@ -55,7 +55,7 @@ class RayStore:
         self._owner: Any = None
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is missing, or was lost with its node."""
+        """The values of keys; None for values that are missing, or lost with their node."""
         refs = self._ask("get", [*keys])
         return [None if ref is None else self._value(ref) for ref in refs]
 

@@ -17,14 +17,14 @@ class SealedStore:
         self._secret = secret
 
     def key(self, *parts: bytes) -> str:
-        """The key for some parts. Without the secret it does not reveal which texts are stored."""
+        """The key for some parts. Without the secret, the key does not reveal which texts are stored."""
         digest = hmac.new(self._secret, b"key", sha256)
         for part in parts:
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
     def get(self, keys: Sequence[str], damaged: Callable[[str], None] = lambda _: None) -> list[bytes | None]:
-        """The values of keys; None for one that is missing or not authentic. `damaged` gets the key of the latter."""
+        """The values of keys; None for missing or forged ones. `damaged` gets the key of each forged value."""
         found = self._store.get(keys)
         values = [None if value is None else self._opened(key, value) for key, value in zip(keys, found, strict=True)]
         for key, sealed, value in zip(keys, found, values, strict=True):

@@ -11,13 +11,14 @@ from .quantising import quantise_links
 
 MOST_FOURS = 8  # vec4s of columns that a workgroup multiplies in a loop, at most
 LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # per workgroup, per lane; a multiprocessor runs two workgroups of 1,024 lanes
-# Minimum number of workgroups that share the columns of a row. With four adapters of rank 16 each workgroup has one
-# vec4 and needs no loop. At batch 16, such adapters on attention cost 14.0% of a step of Llama 8B, and 16.7% with 4.
+# Minimum number of workgroups that share the columns of a row. With four adapters of rank 16, each workgroup has one
+# vec4 and needs no loop. At batch 16, such adapters on attention cost 14.0% of a step of Llama 8B; with a minimum of 4,
+# they cost 16.7%.
 LEAST_SHARES = 16
 
 
 def down(to: Lowering, node: Node, op: AdapterDown) -> None:
-    """Several workgroups per row and matrix share its columns; further ones may quantise the same rows for products."""
+    """Several workgroups share the columns of a row for each matrix. Further workgroups may quantise the same rows."""
     factors = together(op.factors, to.target)
     assert op.whole, "other adapters are lowered as products"
     assert factors is not None, "factors of one dispatch are in one binding"

@@ -52,7 +52,7 @@ PLAIN_ANSWER = (*NO_SINK, "attention/gate/none", "attention/answer/floats")
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
         # The only row of a sequence attends to itself and all earlier positions.
-        # Without a causal mask, the row is its whole text, and the softmax of a single score needs no bias.
+        # Without a causal mask, such a row is a whole text: its only score needs no bias, because the softmax is 1.
         biases = op.how.biases if op.how.causal else None
         op = replace(op, how=replace(op.how, causal=True, bounds="", biases=biases), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
@@ -82,7 +82,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
 
 
 def write_keys(to: Lowering, node: Node, op: WriteKeys) -> None:
-    """The write of `attend` with no query heads."""
+    """Emits the write of keys and values alone: like `attend`, without query heads."""
     y = Value((node.rows, 4))  # nothing is written to it
     sizes: dict[str, Constant] = {"H": 0, "KV": op.cache.heads, "N": op.cache.size, "PAGE": PAGE}
     _emit_write(to, node, Attend(op.kv, op.cache, replace(op.how, heads=0), y), sizes, y)
@@ -234,7 +234,7 @@ def _attend(
     if partition.joins:
         operands = {"y": op.y, "found": found, "done": _none_done(node.rows, partition)}
     few = min(to.shape.max_segments, node.rows)
-    blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
+    blocks = (node.rows - few) // partition.rows + few  # each sequence may end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, op)
     links = kernel + _scores(to, op, base)
@@ -438,7 +438,7 @@ def _scores(to: Lowering, op: Attend, base: float) -> Links:
 
 
 def _biases(to: Lowering, how: Attention) -> dict[str, Operand]:
-    """The biases of each head by relative position, which all layers with the same table share."""
+    """The biases of each head by relative position. All layers with the same table share them."""
     assert how.biases is not None
     table, heads, causal, weights = how.biases, how.heads, how.causal, to.weights  # `make` must not keep `to` alive
     made = CachedTensor(

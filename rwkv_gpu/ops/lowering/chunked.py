@@ -27,7 +27,7 @@ def chunked(
 ) -> None:
     """Emits three dispatches: all chunks in parallel, states from chunk to chunk, norms and gates row by row.
 
-    `inputs` states where r, w, k, v, a and b come from, and `output` how S r is processed, if at all.
+    `inputs` states where r, w, k, v, a and b come from. `output`, if given, states how S r is processed.
     """
     form, tokens = shape.form, shape.tokens
     heads, keys, values = form.heads, form.keys, form.values

@@ -29,7 +29,7 @@ class Runs:
 
 
 class Lowering:
-    """Collects the dispatches of a graph. Refers to shaders by name and knows no op."""
+    """Collects the dispatches of a graph. Refers to shaders by name, and is independent of ops."""
 
     def __init__(self, graph: Graph, target: Target, memory: Memory) -> None:
         self.graph = graph
@@ -40,7 +40,7 @@ class Lowering:
         self.weights = target.weights
         self.memory = memory
         self.dispatches: list[UnplacedDispatch] = []
-        self.runs: dict[Value, Runs] = {}  # partial results that the reader of a value reduces
+        self.runs: dict[Value, Runs] = {}  # by value: partial results that its reader reduces
 
     def emit(
         self,
@@ -112,7 +112,7 @@ class Lowering:
         return self.graph.input("row_segment", np.uint32, (self.shape.rows,))
 
     def places(self, cache: Cache) -> Value:
-        """The position of each row, and the row of all pages of a cache that holds it. [T, 2]"""
+        """The position of each row, and its place in a cache: the row counted over all pages. [T, 2]"""
         name = of_window("places", self.memory.caches.window_of(cache))
         return self.graph.input(name, np.uint32, (self.shape.rows, 2))
 
@@ -132,5 +132,5 @@ def _named(layer: int | None, name: str, kernel: str, parts: Sequence[str]) -> s
 
 
 def _short(name: str) -> str:
-    """Shortens `blk.3.ffn_key.weight` to `ffn_key`, also each of several names joined by +."""
+    """Shortens `blk.3.ffn_key.weight` to `ffn_key`; does so for each of several names joined by +."""
     return "+".join(re.sub(r"^(?:enc\.)?blk\.\d+\.", "", one).removesuffix(".weight") for one in name.split("+"))

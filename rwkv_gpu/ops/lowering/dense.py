@@ -136,7 +136,7 @@ def spread(to: Lowering, node: Node, op: Spread) -> None:
 
 
 def _column_of(columns: Columns) -> npt.NDArray[np.uint32]:
-    """For each column of the large vocabulary, its column in the small one, or a number beyond all if it has none."""
+    """For each column of the large vocabulary: its column in the small one, or a number beyond all columns if none."""
     column = np.full(columns.count, len(columns.ids), np.uint32)
     column[columns.ids] = np.arange(len(columns.ids))
     return column

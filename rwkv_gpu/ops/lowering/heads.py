@@ -82,7 +82,7 @@ def _rows(matrices: Matrices, stride: int) -> str:
 def _on_matrix_units(
     to: Lowering, node: Node, op: HeadLinear, matrices: Matrices, config: ExpertConfig
 ) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
-    """The parts, constants and operands of tiles: how x is rounded and read, and whether y is also written rounded."""
+    """The parts, constants and operands of tiles: how they round and read x, and if they also write a rounded y."""
     width, stride, rows = matrices.width, op.x.shape[1] // matrices.experts, node.rows * matrices.experts
     kept = "rounded" if op.quantises else "none"
     parts = [*decoded_parts(matrices.shards[0]), f"moe/kept/{kept}", *ROUNDING_IN_UNITS]

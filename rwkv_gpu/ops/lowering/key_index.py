@@ -10,7 +10,7 @@ from ..vocabulary import NO_KEY, PAGE
 from .attention import rope_operand
 from .context import Lowering
 
-SCORING_GROUPS = 64  # maximum number of workgroups, each of which has memory for the scores of a whole context
+SCORING_GROUPS = 64  # maximum number of workgroups; each needs memory for the scores of a whole context
 SCORING_LANES = 256  # lanes per workgroup
 
 

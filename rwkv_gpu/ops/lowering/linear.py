@@ -39,7 +39,7 @@ from .table import Placed, Table
 REDUCE = "linear/splitk_reduce"
 STATES = "shift_state", "past"  # names of bindings that hold states
 MAX_MERGED_GROUPS = 132  # workgroups that leave room for a merged product: one per multiprocessor of an H200
-MAX_CONSTANT_TABLE_ROWS = 32  # rows of x of a workgroup on matrix units up to which the table is a constant
+MAX_CONSTANT_TABLE_ROWS = 32  # on matrix units: up to this many rows of x per workgroup, the table is a constant
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def gemm(to: Lowering, node: Node, op: Gemm) -> None:
 
 
 def _bound(to: Lowering, op: Gemm) -> list[Bound]:
-    """The matrices of each dispatch: several matrices in one buffer share one, a large matrix may need several."""
+    """The matrices of each dispatch. Matrices in one buffer share a dispatch; a large matrix may need several."""
     operands = _operands(to, op)
     if len(op.products) > 1 or op.has(JoinColumns):
         return [_together(to, op, operands)]
@@ -138,7 +138,10 @@ def _together(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
 
 
 def _x_of(op: Gemm, index: int) -> int:
-    """The start of a product's x: in floats; for quantised rows in vec4s; for shifted rows, as if these were stored."""
+    """The start of a product's x: in floats, or in vec4s for quantised rows.
+
+    Shifted rows count as if they were stored.
+    """
     quantised = op.find(ReadQuantised)
     if quantised:
         return quantised.rows.starts[x_start(op, index)]
@@ -226,7 +229,7 @@ def _add_stages(links: Links, to: Lowering, op: Gemm, rows: int, stages: Sequenc
 
 
 def _add_rows(links: Links, bound: Bound, config: GemmConfig) -> None:
-    """Links the part that reads x, unless a stage has linked one."""
+    """Links the part that reads x, unless a stage has already linked one."""
     if not config.reads_quantised and not {*ROWS.parts, JOINED_ROWS} & set(links.parts):
         links.parts += [PLAIN_STATISTICS, SCALAR_ROWS if any(width % 4 for width in bound.widths) else VEC4_ROWS]
 
@@ -245,7 +248,7 @@ def _add_format(links: Links, to: Lowering, bound: Bound, config: GemmConfig) ->
 
 
 def _behind(to: Lowering, own: GemmConfig) -> GemmConfig | None:
-    """The config with the workgroup size of the dispatch before, and fewer rows of x if memory requires it.
+    """The config with the workgroup size of the previous dispatch, and with fewer rows of x if memory requires it.
 
     None if the two cannot share a dispatch or should not: on an H200, merging into a dispatch of 324 workgroups makes
     Granite 4 H Tiny 3% slower at batch 16.

@@ -20,7 +20,7 @@ def on_matrix_units(op: Gemm, config: GemmConfig, shard: Shard, widths: Sequence
     found = Links(_decoded_fours(shard) if by_fours else [decoded_weights(shard)])
     found.constants["W_EXPONENT"] = w_exponent(shard)
     if op.has(AddAdapters):
-        found.constants["MOST_ASKED"] = 2  # adapters need the registers
+        found.constants["MOST_ASKED"] = 2  # fewer, since adapters need registers
     if by_fours:
         found.constants["STAGES"] = -(-max(widths) // (config.columns * config.joined_parts))
     if config.joined_parts > 1:
@@ -39,7 +39,8 @@ def _joined_sums(config: GemmConfig, blocks: int) -> Links:
 def w_exponent(shard: Shard) -> int:
     """The exponent of the power of two that weights are multiplied by before rounding to float16.
 
-    Scales of packed formats are small: 2^4 keeps full precision for scales from 4e-6 on, and for weights up to 4,000.
+    Scales of packed formats are small. A factor of 2^4 keeps full precision for scales of at least 4e-6 and weights of
+    at most 4,000.
     Float formats are not scaled.
     """
     return 4 if shard.packed else 0

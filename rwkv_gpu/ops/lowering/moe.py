@@ -23,7 +23,7 @@ from .quantising import in_units, quantise
 SORT_LANES = (
     256,
     1024,
-)  # of the workgroup that sorts: for few choices, and for many
+)  # lanes of the workgroup that sorts: for few choices, and for many
 MOST_RANKED = 1024  # maximum experts that are ranked at once, by comparing each with all others
 
 
@@ -39,7 +39,7 @@ class Result:
     biases: tuple[Weight, ...] = ()
     scales: tuple[Weight, ...] = ()  # scales of the sums
     scale: Value | None = None  # scale of x, for each choice
-    quantises: Quantised | None = None  # y as integers or float16, written in addition
+    quantises: Quantised | None = None  # further copies of y as integers or float16
     operands: dict[str, Operand] = field(default_factory=dict)
 
     @property
@@ -192,7 +192,10 @@ def _by_choice(
     input_uses: int,
     norm: Rms | None = None,
 ) -> None:
-    """Emits one dispatch for all choices of experts in the matrices; `input_uses` neighbouring choices share an x."""
+    """Emits one dispatch for all choices of experts in the matrices.
+
+    `input_uses` neighbouring choices read the same x.
+    """
     used = op.routing.experts.shape[1]
     choices = node.rows * used
     config = expert_config(matrices, choices, to.target)
@@ -206,7 +209,7 @@ def _by_choice(
     chosen, tiles = _tiles(to, op, config, choices)
     links.add(chosen)
     blocks = -(-matrices.out // (config.block // matrices.count))
-    shares = blocks if matrices.floats else config.shares(tiles, blocks)  # with floats, several blocks cost 7%
+    shares = blocks if matrices.floats else config.shares(tiles, blocks)  # floats: several blocks are 7% slower
     to.emit(
         node,
         matrices.name,
@@ -274,7 +277,7 @@ def _tiles(to: Lowering, op: ExpertProducts | ExpertSum, config: ExpertConfig, c
 
 
 def rounded_rows_of(config: ExpertConfig) -> str:
-    """The part that reads rounded rows: as words if waiting for their load would cost time."""
+    """The part that reads rounded rows. It reads words if that hides the time of their load."""
     return f"moe/x/{'words' if config.ahead > 1 else 'halves'}"
 
 

@@ -228,7 +228,7 @@ def _recurrence(
         to,
         node,
         op.state,
-        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may contain the sum by subgroups
+        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may have the sum by subgroups
         {**constants, **own, **more},
         {**operands, **bound},
         op.y,

@@ -16,7 +16,7 @@ from ..values import CachedTensor, Operand, Value
 from .context import Lowering
 
 SPAN = 1024  # tokens of a block
-LIST = 8192  # capacity of the list of candidate tokens, which saves passes over the whole row
+LIST = 8192  # capacity of the list of candidate tokens; the list saves passes over the whole row
 RANKED_DIRECTLY = 512  # maximum number of tokens that are ranked by comparing each with all others
 LANES = 256  # lanes of a workgroup that any device can run
 ROOMY = 32 << 10  # bytes of workgroup memory needed for one lane per token of a block in steps of one row

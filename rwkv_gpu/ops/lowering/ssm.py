@@ -18,7 +18,7 @@ from .chunked import Stage, chunked
 from .context import Lowering
 from .states import through_rows, written
 
-SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device as well
+SCAN_LANES = 64  # channels of a workgroup: few, so that even narrow models fill a device
 
 
 def ssd(to: Lowering, node: Node, op: Ssd) -> None:
@@ -71,7 +71,7 @@ def _ssd_by_rows(
         "SUBGROUP": to.can.subgroup_width, "ROW_EACH": int(to.shape.row_each),
         "INPUTS_FIRST": int(to.shape.row_each and not op.merges),  # merged, Falcon-H1 would be 10% slower
     }  # fmt: skip
-    # The sum is there anyway.
+    # The kernel computes the sum in any case.
     parts, more, bound = written(to, node, "ssm/output", op.quantises, STORES_QUANTISED[:2])
     xbc = ("ssm/xbc/convolved", "conv/row") if op.conv else ("ssm/xbc/plain",)
     sums = "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane"
@@ -91,7 +91,7 @@ def _ssd_by_rows(
 
 
 def _chunks_on_matrix_units(to: Lowering, op: Ssd) -> ChunksOnMatrixUnits | None:
-    """The chunk configuration on matrix units; None if the device or the size of the step rules it out."""
+    """The chunk configuration on matrix units; None if the device or the size of the step does not allow it."""
     wanted = to.tuning.recurrence.state_space_on_matrix_units and to.can.state_space_on_matrix_units
     if not (to.can.fragment and wanted) or op.conv:
         return None

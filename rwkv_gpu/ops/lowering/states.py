@@ -12,7 +12,7 @@ from ..vocabulary import State
 from .context import Lowering
 from .quantising import in_units
 
-SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
+SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 loop iterations; a row takes about 20
 
 
 def through_rows(

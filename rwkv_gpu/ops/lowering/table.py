@@ -54,7 +54,7 @@ class Table:
         return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
 
     def joining(self, placed: Placed) -> "Table":
-        """The same table with a second matrix, whose columns follow those of the first; it has no blocks."""
+        """The same table with a second matrix. Its columns follow those of the first matrix, so it adds no blocks."""
         first, _, *rest = self.matrices
         return replace(self, matrices=(first, (0, 0, *placed.words), *rest))
 

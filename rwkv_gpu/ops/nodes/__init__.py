@@ -1,6 +1,6 @@
 """The ops of a graph: those that models call, and the work that passes fuse into them.
 
-Passes fill in the fields with a default of None at the end of an op.
+The last fields of an op, which default to None, are filled in by passes.
 """
 
 from .adapters import Adapted, AdapterDown, AdapterUp

@@ -21,7 +21,7 @@ class AdapterDown(Op):
     norm: Rms | None = None
     whole: bool = False  # whether one dispatch computes all of it
     quantise: Quantise | None = None  # quantisation of x in the same dispatch, for the products that read low
-    unit: float = 0.0  # if low becomes further columns of the quantised, not yet normed x: its unit; else 0
+    unit: float = 0.0  # the unit of low if it becomes further columns of the quantised x, before the norm; else 0
     named_by = "factors"
     fuses: ClassVar = {"norm": "norm", "quantise": "quantise", "unit": "columns"}
 
@@ -37,7 +37,7 @@ class AdapterDown(Op):
 
 @dataclass(frozen=True)
 class Adapted:
-    """The adapters of one product: y = x + B low, or x if it has none.
+    """The adapters of one product: y = x + B low; without adapters, y = x.
 
     For a matrix with alternating rows, the rows of B alternate too, and there are two lows.
     """

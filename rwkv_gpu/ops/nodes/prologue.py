@@ -33,7 +33,7 @@ from .conv import Conv1d
 from .epilogue import GatePairs
 from .stage import AdapterSums, Context, Links, Prologue, Stage, Staged
 
-LOW_SCALE = 16.0  # low is divided by it to fit float16, and B multiplied: sums over A and x far exceed x
+LOW_SCALE = 16.0  # low is divided by this to fit float16, as its sums are much larger than x; B is multiplied by it
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class LoadStatistics(Prologue):
 
 
 def _statistics(op: Staged) -> list[str]:
-    """The parts that compute the mean and deviation of the only row, unless a stage loads them."""
+    """The parts that compute the mean and deviation of the row of a one-row step, unless a stage loads them."""
     return [SINGLE_ROW] if op.has(LoadStatistics) else [SINGLE_ROW, MERGE_STATISTICS, COMPUTE_STATISTICS]
 
 

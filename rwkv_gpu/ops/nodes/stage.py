@@ -1,7 +1,7 @@
 """Stages of a matrix product: work fused into it, on the x that it reads (prologue) or on its sums (epilogue).
 
 A stage defines what it reads and writes, the buffers it binds, and the parts it links. A product can have a stage if
-its kernel has holes for these parts: see the table in docs/fusion.md. To add a stage, write it in `prologue.py` or
+its kernel has holes for these parts; docs/fusion.md has a table. To add a stage, write it in `prologue.py` or
 `epilogue.py` and list it at the end of that file.
 """
 
@@ -88,8 +88,8 @@ class Stage:
 
     fusions: ClassVar[Mapping[str, Parts]] = {}  # the parts of each of its forms, by name in the table of kernels
     recalls: ClassVar[Parts] = ()  # names of the fields whose states it reads
-    replaces: ClassVar[Parts] = ()  # and of those that it replaces
-    bound = 0  # storage buffers that it binds, if independent of the number of rows
+    replaces: ClassVar[Parts] = ()  # names of the fields whose states it replaces
+    bound = 0  # storage buffers that it binds for any number of rows
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Measures tokens per second of a runner, and how much of the device's capacity a step uses."""
+"""Measures tokens per second of a runner, and the share of the device's capacity that a step uses."""
 
 import math
 import statistics
@@ -22,7 +22,7 @@ from .energy import Meter
 from .roofline import Roofline
 from .workload import Workload
 
-# Output of a prompt's last step, of each decode step, and of each embedding step.
+# The outputs of three kinds of steps: the last of a prompt, decode, and embedding.
 OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain", "embed": "hidden", "draft": DraftOutput("plain", 0)}
 Pool = Callable[[Logits], object]  # pools all tokens of a text, [T, D], to one vector
 
@@ -145,7 +145,7 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
 
 
 def per_layer(plan: Plan) -> float:
-    """Dispatches inside layers, per layer."""
+    """The number of dispatches per layer, counting only those inside layers."""
     layers = [dispatch.name.split("/")[0] for dispatch in plan.dispatches if dispatch.name.startswith("blk.")]
     return len(layers) / max(1, len(set(layers)))
 
@@ -222,7 +222,7 @@ def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
 def rewind(runner: Runner, work: Workload) -> None:
     """Moves every sequence to the start of the workload without computing it; the contents do not affect the cost."""
     for slot in range(runner.slots):
-        runner.store.begin(slot, 0)  # first all of them, as the memory fits the largest workload
+        runner.store.begin(slot, 0)  # first frees all slots, as the memory fits only the largest workload
     for slot in range(work.batch if work.depth else 0):
         runner.store.begin(slot, work.depth)
 

@@ -71,11 +71,11 @@ class DeviceReport:
         self._end(_result(outcome))
 
     def failed(self, error: Exception) -> None:
-        """Records why the report ends. The trial that caused it keeps its cut line."""
+        """Records why the report ends. The trial that caused it keeps its unfinished line."""
         self._last({"kind": "error", "type": type(error).__name__, "message": _public(str(error))})
 
     def stopped(self, signal: str) -> None:
-        """Records that the user ended the doctor, so that a cut line does not count as a crash."""
+        """Records that the user ended the doctor, so that an unfinished line does not count as a crash."""
         self._last({"kind": "stopped", "signal": signal})
 
     def verdict(self, report: Report) -> None:

@@ -1,6 +1,6 @@
-"""Measures a device's energy where the system reports it: NVIDIA's NVML, a GPU's hwmon, a processor's RAPL.
+"""Measures a device's energy if the system reports it: by NVIDIA's NVML, a GPU's hwmon, or a processor's RAPL.
 
-A meter counts joules from an arbitrary start. Where a driver reports only power, a thread integrates it.
+A meter counts joules from an arbitrary start. If a driver reports only power, a thread integrates it.
 """
 
 import ctypes
@@ -80,7 +80,7 @@ def nvml(device: str, load: Callable[[str], Any]) -> Iterator[Meter]:
             library.nvmlDeviceGetName(handle, name, 96)
             if name.value.decode(errors="replace").lower() in device.lower():
                 handles.append(handle)
-    if len(handles) != 1:  # none, or several of a kind, which cannot be distinguished
+    if len(handles) != 1:  # no GPU, or several of this name, which cannot be distinguished
         return
     [handle] = handles
     for function, kind, power in (

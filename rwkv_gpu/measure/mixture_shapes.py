@@ -158,7 +158,7 @@ class Hybrid:
     """The sizes of a model with recurrent layers.
 
     `layers` has a letter per layer: m for Mamba-2, a for attention, p for both in parallel, c for a short convolution,
-    e for experts only. `then` is what follows in each layer: f, a gated feed-forward; e, experts; or nothing.
+    e for experts only. `then` is the second half of each layer: f, a gated feed-forward; e, experts; or empty.
     """
 
     arch: str

@@ -34,7 +34,7 @@ class Profiled:
     workload: Workload  # one step: a chunk of a prompt, or a token of each sequence
     profile: Profile
     step_seconds: float  # duration of a step without timestamps
-    host_seconds: float  # share of that in Python
+    host_seconds: float  # part of that spent in Python
     roofline: Roofline
 
     @property
@@ -72,7 +72,7 @@ class DraftResult:
 
 
 def draft_result(runner: GpuRunner) -> DraftResult:
-    """Answers a random prompt with drafts of the model's head, of which the engine chooses the length."""
+    """Answers a random prompt with drafts of the model's head. The engine chooses their length."""
     assert runner.head is not None, "it drafts"
     rewind(runner, ANSWERED)
     head, runner.chunk_size = HeadDrafts(runner), ANSWERED.chunk
@@ -171,7 +171,7 @@ def trace(profiles: Sequence[Profiled]) -> str:
 
 
 def _layers(timeline: Iterable[Timed]) -> Iterator[Timed]:
-    """Merges adjacent dispatches of one block; drops those outside blocks."""
+    """Merges adjacent dispatches of one block; drops dispatches outside blocks."""
     for name, group in groupby(timeline, key=lambda timed: timed.name.partition("/")[0]):
         if name.startswith("blk."):
             first, *rest = group

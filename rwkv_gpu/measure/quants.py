@@ -19,7 +19,7 @@ class Quant:
 
     matrices: str
     embedding: str
-    head: str  # type of the head, a tied embedding, and the more precise half of v and down
+    head: str  # format of the head, of a tied embedding, and of the more precise half of v and down
     lora: str
 
 
@@ -87,7 +87,7 @@ def keyed(arch: str, sizes: Mapping[str, Value]) -> dict[str, Value]:
 def rows(sections: str, formats: Mapping[str, str], sizes: Mapping[str, int], at: str = "") -> Tensors:
     """The tensors of sections of tensors.txt. Each line there is a tensor: its name, dimensions and format.
 
-    - `at` is put before each name, and `.weight` after it, unless it has a suffix; a name that ends in a dot gets none.
+    - `at` is put before each name. `.weight` is put after it, unless the name has a suffix or ends in a dot.
       `{a,b}` in a name means several tensors.
     - A dimension is a number, a size, or a sum of products of these. A tensor with a dimension of 0 is left out.
     - The format is a key of `formats`, or a format's name; the default is F32. A trailing + adds a bias.

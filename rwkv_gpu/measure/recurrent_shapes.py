@@ -25,7 +25,7 @@ class RWKV7:
         sizes = {"D": self.width, "V": self.vocabulary, "decay": self.decay, "iclr": self.iclr, "gate": self.gate}
         yield from rows("rwkv", vars(quant), sizes)
         for i in range(self.layers):
-            # The first layer has no value residual; llama.cpp's converter puts a copy of a there.
+            # The first layer has no value residual; llama.cpp's converter writes copies of `a` in its place.
             value = self.value if i else self.iclr
             yield from rows("rwkv7 layer", vars(quant), sizes | {"value": value}, f"blk.{i}.")
 

@@ -61,12 +61,12 @@ class Place:
 
     @classmethod
     def of_parts(cls, names: Sequence[str], version: str) -> "Place":
-        """The place of a model that is split over several devices."""
+        """The devices of a model that is split."""
         return cls(" + ".join(names), "split", "", None, version)
 
     @classmethod
     def of(cls, device: Device | None, roofline: Roofline | None, version: str) -> "Place":
-        """The place of a model on one GPU, or in numpy."""
+        """The device of a model on one GPU, or in numpy."""
         if device is None:
             return cls("cpu", "numpy", "", None, version)
         adapter = device.adapter

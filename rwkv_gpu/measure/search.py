@@ -1,7 +1,7 @@
 """Searches for the fastest tuning constants by timing whole model steps, one purpose after the other.
 
-A candidate is checked before it is timed: its kernel against numpy or, without a kernel of its own, the model's logits
-against those of the initial constants. The winner becomes the next incumbent.
+A candidate is checked before it is timed. Its kernel is compared with numpy. A candidate that changes no single kernel
+is checked by the model's logits, against those of the initial constants. The winner becomes the next incumbent.
 """
 
 import time
@@ -31,7 +31,7 @@ from .duel import Lap, Verdict, duel
 from .workload import Workload
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)  # row limits of the table below the chunk size
-WORDS_APART = 1e-2  # relative to the largest logit: random models amplify rounding differences
+WORDS_APART = 1e-2  # allowed difference relative to the largest logit: random models amplify rounding
 
 EVEN = Verdict(0.0, 0.0, 0)
 
@@ -124,7 +124,7 @@ class Tuner:
             self.improve(f"experts, {work.tokens * work.batch} rows", shown(now), tried, work)
 
     def _with_experts(self, at: int, shape: ExpertConfig) -> Tuning:
-        """One sort also serves matrices in formats of short runs, so their tiles get the same size."""
+        """One sort serves all matrices, so the tiles for formats of short runs get the same size."""
         tuning, limits = changed(self.tuning, "expert_table", at, shape), self.tuning.expert_table[at][0]
         halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "moe/expert_gemm_lane" else shape
         for other, (short, _) in enumerate(tuning.expert_table):
@@ -133,7 +133,7 @@ class Tuner:
         return tuning
 
     def lanes(self, name: str, what: str, work: Workload) -> None:
-        """Tunes the lanes of a workgroup for other kernels than products."""
+        """Tunes the workgroup sizes of kernels that are not products."""
         if name == "row_lanes" and self.tuning.lanes.reduce == "one_subgroup":
             return  # the lanes of a subgroup are fixed
         self.number(name, what, lane_counts(self.runner.device.capabilities, self.tuning.value(name)), work)
@@ -178,7 +178,7 @@ class Tuner:
             right += 1
             if duel(incumbent, challenger).better:
                 self.tuning, incumbent, chosen = candidate.tuning, challenger, candidate.name
-        self.runner.device.pipelines.clear()  # the pipelines of all candidates add up
+        self.runner.device.pipelines.clear()  # the pipelines of all candidates would add up
         if not (right or wrong):
             return
         verdict = duel(first, incumbent) if incumbent is not first else EVEN
@@ -244,7 +244,7 @@ def _kernels(plan: Plan) -> list[Any]:
 
 
 def _sized(limits: GemmLimits, config: GemmConfig) -> bool:
-    """True if a row of the table applies only to some matrices or x of a format."""
+    """True if a row of the table applies only to some sizes of matrices, or to x of a certain format."""
     return limits.sized or config.copies
 
 
@@ -269,7 +269,7 @@ def lane_counts(can: Capabilities, current: int) -> list[int]:
 def with_bounds(tuning: Tuning, bounds: Sequence[int], *, short: bool) -> Tuning:
     """A copy whose table rows for all matrices of a kind of format have these row limits.
 
-    Formats of short runs form their own kind if they already do, or with `short`.
+    Formats of short runs are a separate kind if the table already separates them, or with `short`.
     """
     sized = [row for row in tuning.gemm_table if _sized(*row)]
     rest = [row for row in tuning.gemm_table if not _sized(*row)]

@@ -1,4 +1,5 @@
-"""Synthetic models with real shapes and random weights, generated on reading: realistic cost, meaningless output.
+"""Synthetic models: real shapes, and random weights that are generated when read. Their cost is realistic, their output
+is meaningless.
 
 Quantised tensors are random bytes with small scales. A tensor repeats a pattern of about a megabyte, whose length is
 coprime to that of a row.
@@ -29,9 +30,9 @@ HEADED = "-mtp"
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Offsets of float16 scales in a block of random bytes, and their values for weights with a deviation of 1 around 0.
 SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}, "Q5_0": {0: 1 / 9.2}}
-EXPONENTS = {"MXFP4": (0, 127, 2.93)}  # for a block: its byte, the exponent of 1, the deviation of its numbers
+EXPONENTS = {"MXFP4": (0, 127, 2.93)}  # byte of a block, the exponent of 1, and the deviation of its numbers
 BLOCKS, FLOATS = 8191, 524287  # lengths of a pattern: primes
-WRITTEN = 4 << 20  # bytes at a time: what fits a cache
+WRITTEN = 4 << 20  # bytes written at a time, which fit in a cache
 NORMS = ("norm.weight", "norm_2.weight", "ln.weight", "rope_freqs.weight", "scale", "scale.weight")  # values around 1
 
 

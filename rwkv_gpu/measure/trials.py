@@ -31,7 +31,7 @@ from ..ops.vocabulary import Weight
 
 Array = npt.NDArray[Any]
 Compute = Callable[..., Any]  # (ops, weights, **inputs) -> a tensor
-POISON = 0xFFFFFFFF  # NaN as a float, out of range as an index: reveals missing writes
+POISON = 0xFFFFFFFF  # NaN as a float, and out of range as an index, so that missing writes show
 LAPS = 3
 LARGEST, LEAST = 2.0, 0.02  # magnitudes of a block's weights, similar to a model's
 
@@ -75,7 +75,7 @@ def _blocks(fmt: Format) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Past:
-    """Existing data of sequences: states, pages of keys and values, or earlier tokens."""
+    """Data of sequences from before the step: states, pages of keys and values, or earlier tokens."""
 
     batch: Batch
     states: Mapping[str, Array] = field(default_factory=dict)
@@ -221,7 +221,7 @@ def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | Non
 
 
 def _read(plan: Plan, rows: int) -> Array:
-    """The result of a trial: one row for each row of the step, or fewer where it picks some."""
+    """The result of a trial: one row for each row of the step, or for each picked row."""
     return plan.read("y", min(rows, plan.outputs["y"].shape[0]))
 
 

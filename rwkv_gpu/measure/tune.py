@@ -11,7 +11,7 @@ from .bench import on_gpu
 from .search import Say, Tuner
 from .workload import Workload
 
-LADDERS, LANES = 0.7, 0.85  # share of the time after which products, and then lanes, are no longer tried
+LADDERS, LANES = 0.7, 0.85  # shares of the time after which the search for products, and then for lanes, ends
 
 
 def pass_seconds(runner: GpuRunner, work: Workload, look_ahead: int | None = None) -> float:
@@ -58,7 +58,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Value:
-    """A tuning value to try: numbers, both values of a switch, or else lane counts."""
+    """A tuning value, with the values to try: numbers, both values of a switch, or lane counts."""
 
     name: str
     what: str

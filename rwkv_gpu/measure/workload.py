@@ -10,7 +10,7 @@ from ..errors import BadInput
 from ..ops.batch import Batch
 from ..ops.memory import MAX_SEGMENTS
 
-BY_DEVICE = 0  # the chunk of a workload that takes the default of the device
+BY_DEVICE = 0  # a workload with this chunk takes the default of the device
 FIRST_ID, LAST_ID = 3, 250  # token ids that exist in every vocabulary
 LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # llama-bench's names of the kinds
 
@@ -19,7 +19,8 @@ LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # llama-bench's names of the k
 class Workload:
     """A prompt read in chunks, tokens decoded by several sequences from a depth on, or texts embedded by an encoder.
 
-    Each text is embedded whole, in a single step. In a step of kind "draft", the model's head drafts a token of each.
+    Each text is embedded whole, in a single step. In a step of kind "draft", the model's head drafts a token for each
+    sequence.
     """
 
     kind: str  # pp, tg, embed or draft
@@ -85,7 +86,7 @@ def workloads(
 
 
 def by_device(works: Sequence[Workload], chunk: int) -> list[Workload]:
-    """The workloads with the device's chunk for those that leave it open."""
+    """The workloads, with the device's default chunk for those without one."""
     return [replace(work, chunk=chunk) if work.chunk == BY_DEVICE else work for work in works]
 
 

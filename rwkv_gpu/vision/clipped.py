@@ -38,7 +38,7 @@ def clips_of(file: GGUFFile, tensors: Tensors) -> dict[str, Clip]:
 
 
 def _bound(file: GGUFFile, tensors: Tensors, name: str) -> float:
-    """The number in a tensor; if it is missing, a bound that no float exceeds."""
+    """The number in a tensor; if the tensor is missing, a bound that no float exceeds."""
     if name not in tensors:
         return -F32_MAX if name.endswith("_min") else F32_MAX
     tensor = file.tensors[name]

@@ -1,7 +1,8 @@
 """Conformer audio towers: feed-forwards around attention with relative positions and a convolution over time.
 
-What a score gains by the distance of a query and a key is a sum of waves. So a head gets further numbers, one pair
-for each wave: those of a query come from its content, those of a key are constant, and both turn by their position.
+The part of a score that depends on the distance of query and key is a sum of waves. So each head gets further numbers,
+one pair per wave. A query's pairs are computed from its content, and a key's pairs are constant; RoPE rotates both by
+their positions.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class RelativeAttention:
     norm: AnyNorm
     qkv: tuple[Weight, ...]
     biases: tuple[Weight | None, ...]
-    query: Weight  # [H, 2 · F + N, N]: the pairs that turn, then the scaled query
+    query: Weight  # [H, 2 · F + N, N]: the pairs that rotate, then the scaled query
     query_bias: Weight | None  # [H · (2 · F + N)]
     key: Weight  # [H, 2 · F + N, N]: zeros, then the key
     key_bias: Weight  # [H · (2 · F + N)]: (1, 0) for each pair
@@ -43,7 +44,7 @@ class Convolution:
     bias: Weight | None
     between: Rms | None
     output: Branch
-    state: State | None  # None: a row sees as many rows after it as before it; else those before it
+    state: State | None  # last rows of a causal convolution; None: a row sees as many rows after it as before it
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class ConformerTower:
         return [layer.convolution.state for layer in self.layers if layer.convolution.state is not None]
 
     def outputs(self, rows: int) -> range:
-        """The rows of the language model: all."""
+        """All rows are rows of the language model."""
         return range(rows)
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:

@@ -29,14 +29,14 @@ Scales = Sequence[tuple[str, float]]
 class Distances:
     """How scores depend on the distance of a query and a key."""
 
-    matrix: str  # of each layer: multiplies the waves of a distance
-    width: int  # of these waves; 0: that of the tower
+    matrix: str  # name of each layer's matrix, which the waves of a distance are multiplied by
+    width: int  # number of waves of a distance; 0: the width of the tower
     seen: range  # the distances that occur
-    waves: Callable[[Array, int], Array]  # of some distances, [n, width]
-    frequencies: Array  # of the pairs that turn; their waves add up to those at all these distances
+    waves: Callable[[Array, int], Array]  # computes the waves of some distances, [n, width]
+    frequencies: Array  # frequencies of the rotating pairs; sums of their waves equal `waves` at all distances
 
     def pairs(self, matrix: Array, heads: int) -> Array:
-        """The matrix of each head that makes pairs of its query. [H, 2 · F, N]"""
+        """The matrix of each head that computes pairs from its query. [H, 2 · F, N]"""
         by_head = matrix.reshape(heads, -1, matrix.shape[1])
         return np.asarray(_as_sums(self, matrix.shape[1]) @ by_head.transpose(0, 2, 1))
 
@@ -57,13 +57,13 @@ class ConformerFamily(SoundFamily):
     convolutions: Convolutions = field(kw_only=True)
     distances: Distances = field(kw_only=True)
     embed: str = ""  # the matrix that reads the rows of the convolutions
-    window: int = 0  # rows that each sees, itself and those before; 0: all
+    window: int = 0  # rows that a row sees: itself and rows before it; 0: all
     softcap: float = 0.0
-    scales: Scales = ()  # of queries, in addition to 1 / sqrt(N), and of keys: a vector of each layer, and a factor
-    biases: tuple[str, ...] = ()  # of queries, for content and for distances
-    norms: tuple[str, str] = "", ""  # before the convolution of a layer, and after it
-    centred: bool = False  # whether the convolution sees rows on both sides; an affine map is its norm then
-    eps: float = 0.0  # of norms, in place of the file's
+    scales: Scales = ()  # scales of queries, besides 1 / sqrt(N), and of keys: name of a layer's vector, and a factor
+    biases: tuple[str, ...] = ()  # biases of queries: for content, and for distances
+    norms: tuple[str, str] = "", ""  # norms before and after the convolution of a layer
+    centred: bool = False  # whether the convolution sees rows on both sides; then its norm is an affine map
+    eps: float = 0.0  # eps of norms; 0: the file's
 
 
 class ConformerFile(SoundFile):
@@ -99,7 +99,7 @@ class ConformerFile(SoundFile):
         )  # fmt: skip
 
     def _half(self, i: int, suffix: str) -> FeedForward:
-        """One of the two feed-forwards of a layer, each of which counts half."""
+        """One of the two feed-forwards of a layer. The result of each is halved."""
         at, tensors, width = f"a.blk.{i}.ffn", self.tensors, self.width
         up, down = f"{at}_up{suffix}", f"{at}_down{suffix}"
         inner = tensors.dimension(f"{up}.weight", 0)
@@ -143,7 +143,7 @@ class ConformerFile(SoundFile):
         )
 
     def _query(self, at: str, heads: int, pairs: int, size: int) -> tuple[Weight, Weight | None]:
-        """The matrices that make pairs and a scaled query of the query of each head, and what they add."""
+        """The matrices that compute pairs and a scaled query from each head's query, and their biases."""
         family, tensors, each = self.family, self.tensors, pairs + size
         name = f"{at}.{family.distances.matrix}"
         matrix = name, (self.width, family.distances.width or self.width)
@@ -169,7 +169,7 @@ class ConformerFile(SoundFile):
             kind = "an odd number" if self.family.centred else "a number"
             raise tensors.bad(f"tensor '{name}'", f"{count} columns", f"{kind} from 2 to {MOST_TAPS}")
         taps: Weight
-        if self.family.centred:  # and what follows it scales and shifts each column
+        if self.family.centred:  # the norm that follows scales and shifts each column, so it is fused into the taps
             scale = f"{after}.weight", (width,)
             every = scale, (f"{after}.bias", (width,)), (f"{at}.conv_dw.bias", (width,))
             taps = tensors.compute(f"{at}.taps", (width * count,), _scaled_taps, (name, (width, count)), scale)
@@ -191,7 +191,7 @@ class ConformerFile(SoundFile):
 def _queries(
     distances: Distances, heads: int, factors: Sequence[float], present: Sequence[bool], matrix: Array, *vectors: Array
 ) -> Array:
-    """The pairs of a query above the query itself, which has the scales of keys as well. [H, 2 · F + N, N]"""
+    """Rows for the pairs of a query, then for the query, which also gets the scales of keys. [H, 2 · F + N, N]"""
     each, size = iter(vectors), len(matrix) // heads
     scales = [f * (next(each) if found else np.ones(size)) for f, found in zip(factors, present, strict=True)]
     query, key = scales or (1.0, 1.0)
@@ -201,7 +201,7 @@ def _queries(
 
 
 def _query_bias(distances: Distances, heads: int, matrix: Array, content: Array, position: Array) -> Array:
-    """What a head adds to its query for pairs, through their matrix, and to the query itself. [H · (2 · F + N)]"""
+    """The biases of a head: for its pairs, multiplied by their matrix, and for its query. [H · (2 · F + N)]"""
     pairs = np.einsum("hpn,hn->hp", distances.pairs(matrix, heads), position)
     added: Array = np.concatenate([pairs, content], axis=1) * content.shape[1] ** -0.5
     return added
@@ -213,12 +213,12 @@ def _scaled_taps(taps: Array, scale: Array) -> Array:
 
 
 def _keys(heads: int, pairs: int, size: int) -> Array:
-    """Zeros above the key itself. [H, 2 · F + N, N]"""
+    """Rows of zeros for the pairs, then the key itself. [H, 2 · F + N, N]"""
     return np.tile(np.eye(pairs + size, size, -pairs), (heads, 1, 1))
 
 
 def _key_bias(heads: int, pairs: int, size: int) -> Array:
-    """(1, 0) as each pair of a key, first all ones. [H · (2 · F + N)]"""
+    """The pair (1, 0) for each pair of a key: first all ones, then all zeros. [H · (2 · F + N)]"""
     return np.tile(np.arange(pairs + size) < pairs // 2, heads)
 
 
@@ -235,13 +235,18 @@ def _lfm_waves(distances: Array, width: int) -> Array:
 
 
 def _lfm_frequencies() -> Array:
-    """The highest frequencies, and fewer for all lower ones, which differ little over the longest distance."""
+    """The highest frequencies exactly.
+
+    A few stand for all lower ones, which differ little even at the longest distance.
+    """
     exact = 10000.0 ** (-np.arange(HIGH + 1) / 256)
     return np.concatenate([exact[:-1], exact[-1] * np.linspace(1, 0, LOW)])
 
 
 def _lfm(source: SoundFile) -> Projector:
-    source.tensors.skip("a.position_embd.weight", "a.position_embd_norm.weight", "a.embd_to_logits.weight")  # of speech
+    source.tensors.skip(
+        "a.position_embd.weight", "a.position_embd_norm.weight", "a.embd_to_logits.weight"
+    )  # for speech
     norm = source.norm("mm.a.mlp.0")
     return ExactMlp(source.mlp("mm.a.mlp.1", "mm.a.mlp.3", source.width), norm)
 
@@ -259,12 +264,12 @@ def _gemma(source: SoundFile) -> Projector:
     )
 
 
-MOST_TAPS = 64  # of a convolution
-HIGH, LOW = 104, 24  # frequencies
+MOST_TAPS = 64  # taps of a convolution
+HIGH, LOW = 104, 24  # number of high frequencies, and of low ones
 LFM_SECONDS = 150
 LFM_STEMS = tuple(f"a.conv1d.{number}" for number in (0, 2, 3, 5, 6))
 LFM_CONVOLUTIONS = Convolutions(even_mel, LFM_SECONDS, LFM_STEMS, (LFM_STEMS[0], LFM_STEMS[2], LFM_STEMS[4]), 3, True)
-GEMMA_ROWS = 12  # that a row sees
+GEMMA_ROWS = 12  # number of rows that a row sees
 GEMMA_STEMS = "a.conv1d.0", "a.conv1d.1"
 CONFORMERS = {
     "lfm2a": ConformerFamily(
@@ -272,7 +277,7 @@ CONFORMERS = {
         distances=Distances(
             "linear_pos.weight", 512, range(-LFM_CONVOLUTIONS.rows, LFM_CONVOLUTIONS.rows + 1, 3), _lfm_waves,
             _lfm_frequencies(),
-        ),  # frequencies up to 1 are known from every third distance
+        ),  # every third distance is enough for frequencies up to 1
         biases=("pos_bias_u", "pos_bias_v"), norms=("norm_conv", "conv_norm"),
         centred=True,
     ),
@@ -280,7 +285,7 @@ CONFORMERS = {
         _gemma, begin="<|audio>", end="<audio|>", norm="rms", eps=1e-6,
         convolutions=Convolutions(loud_mel, 30, GEMMA_STEMS, GEMMA_STEMS, 2, False),
         embed="a.input_projection",
-        # Any 12 numbers are a sum of waves with a period of 16.
+        # Waves with a period of 16 can add up to any 12 numbers.
         distances=Distances("attn_k_rel.weight", 0, range(GEMMA_ROWS), _gemma_waves, np.pi / 8 * np.arange(8)),
         window=GEMMA_ROWS, softcap=50.0, norms=("conv_norm", "norm_conv"),
         scales=(("per_dim_scale.weight", 1 / math.log(2)), ("per_dim_k_scale.weight", math.log2(1 + math.e))),

@@ -27,16 +27,16 @@ AT_ONCE = 1 << 10  # frames that are convolved at once
 class Convolutions:
     """The convolutions before a family's Conformer, and the spectrogram that they read."""
 
-    spectrogram: Callable[[Floats, int], Floats]  # of samples, [mels, frames]
+    spectrogram: Callable[[Floats, int], Floats]  # computes it from samples, [mels, frames]
     seconds: int  # the longest sound that a tower reads at once
     names: Sequence[str]
-    rectified: Sequence[str]  # those whose result becomes relu(norm(x))
-    halvings: int  # of the number of frames
-    by_channel: bool  # whether the numbers of a channel are next to each other in a row, not those of a frequency
+    rectified: Sequence[str]  # names of convolutions whose result becomes relu(norm(x))
+    halvings: int  # how often the number of frames is halved
+    by_channel: bool  # whether a row has the numbers of one channel side by side; otherwise, those of one frequency
 
     @property
     def rows(self) -> int:
-        """The most rows that a tower reads at once."""
+        """The maximum rows that a tower reads at once."""
         return -(-(self.seconds * RATE // HOP + 1) // (1 << self.halvings))
 
 
@@ -47,7 +47,7 @@ class ConformerStem:
     path: Path
     mels: int
     how: Convolutions
-    frequencies: npt.NDArray[Any]  # by which queries and keys turn
+    frequencies: npt.NDArray[Any]  # frequencies by which queries and keys rotate
 
     @cached_property
     def _weights(self) -> Mapping[str, Floats]:
@@ -72,7 +72,10 @@ class ConformerStem:
         return {POSITIONS: tile, ANGLES: cos_and_sin(np.arange(len(tile))[:, None] * self.frequencies)}
 
     def _rows(self, mel: Floats) -> Floats:
-        """The rows of a spectrogram. Each part but the first begins with frames whose row is dropped."""
+        """The rows of a spectrogram.
+
+        Each part except the first begins with overlapping frames, whose row is dropped.
+        """
         x, before, found = mel.T[:, :, None], 1 << self.how.halvings, []
         for first in range(0, len(x), AT_ONCE):
             rows = self._convolved(x[max(0, first - before) : first + AT_ONCE])

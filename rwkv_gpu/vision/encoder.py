@@ -45,7 +45,7 @@ LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 class Image:
     """An image resized for its family, and its place in a sequence."""
 
-    tiles: Sequence[npt.NDArray[Any]]  # the images that the tower reads for its rows, of one size, [H, W, 3] each
+    tiles: Sequence[npt.NDArray[Any]]  # the images that the tower reads, all of one size, [H, W, 3] each
     grid: Size  # size in patches
     blocks: Size  # size in blocks, each of which is a row
     tokens: int  # rows of the language model
@@ -53,7 +53,7 @@ class Image:
     columns: int  # rows per line, if positions are two-dimensional; otherwise 0
     identity: bytes  # digest of its pixels, its preparation and the projector
     picture: Picture | Recording | None = None  # the picture before resizing, for other models
-    parts: tuple["str | Image", ...] = ()  # texts and images that replace it, ending with the whole image; none: itself
+    parts: tuple["str | Image", ...] = ()  # texts and images that replace it, the whole image last; empty: itself
 
     @property
     def units(self) -> list["Image"]:
@@ -135,14 +135,14 @@ class TowerEncoder(ABC):
 
     @abstractmethod
     def tower(self, file: GGUFFile) -> AnyTower:
-        """The tower, of the open file"""
+        """The tower, read from the open file"""
 
     @abstractmethod
     def inputs(self, image: Image, tile: npt.NDArray[Any]) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """The rows that the tower reads for a tile, and those that it makes rows of."""
+        """The input rows of the tower for a tile, and the rows from which it makes output rows."""
 
     def finished(self, rows: Floats, image: Image, name: str) -> Floats:  # noqa: ARG002 - as they are
-        """The rows of the language model that are made of those of the tower."""
+        """The rows of the language model, made from those of the tower."""
         return rows
 
     @cached_property
@@ -209,7 +209,7 @@ class Encoder(TowerEncoder):
         vision, patches = self.vision, patches_of(tile, self.vision.preparation)
         count = len(patches)
         given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches, **self._placed(image.grid)}
-        if vision.summary is not None:  # adds a row without pixels
+        if vision.summary is not None:  # a summary adds a row without pixels
             given = {
                 PATCHES: np.pad(patches, ((0, 1), (0, 0))),
                 POSITIONS: np.append(given[POSITIONS], [vision.summary], 0),

@@ -27,7 +27,7 @@ CONTIGUOUS = (
     "glm4",
     "glm4moe",
     "paddleocr",
-)  # architectures whose positions of a plane have neighbouring pairs each
+)  # architectures whose two-dimensional positions rotate neighbouring pairs
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ModelEyes:
         return dict.fromkeys([EMBEDDED, *names], self.senses.parts[0].width)
 
     def rows(self, image: Image, salt: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
-        """The rows of an image by name, [R, D] each; those of earlier images are reused with the same salt only."""
+        """The rows of an image by name, [R, D] each. Rows of an equal image are reused only with the same salt."""
         encoder = self.encoders[isinstance(image, Sound)]
         assert encoder is not None, "it was prepared for this projector"
         return encoder.rows(image, salt)

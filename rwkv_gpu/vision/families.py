@@ -21,8 +21,8 @@ from .towers import (
 
 SCALE = "clip.vision.projector.scale_factor"
 BREAK = "v.token_embd.img_break"
-HEAD = 128  # numbers of a head of a resampler; no file says it
-VERSIONS = 3, 4, 5, 6, 100045  # of MiniCPM-V 2.6, 4 and 4.5 and MiniCPM-o 2.6 and 4.5, which differ in their sizes only
+HEAD = 128  # numbers of a head of a resampler; not stated in files
+VERSIONS = 3, 4, 5, 6, 100045  # MiniCPM-V 2.6, 4 and 4.5, and MiniCPM-o 2.6 and 4.5; they differ only in sizes
 
 
 def _layer_norm(source: TowerFile, name: str, width: int, eps: float = 1e-5) -> LayerNorm:

@@ -48,7 +48,7 @@ QWEN = SoundFamily(_one_matrix, begin="<|audio_bos|>", end="<|audio_eos|>", erf=
 SOUND_FAMILIES = {
     **CONFORMERS,
     "qwen2a": QWEN,
-    "qwen2.5o": QWEN,  # Qwen2.5-Omni's type for both its vision and its audio part
+    "qwen2.5o": QWEN,  # Qwen2.5-Omni uses this type for its vision part and its audio part
     "ultravox": SoundFamily(_gated, erf=True, stacks=True),
     "voxtral": SoundFamily(_mlp, begin="[BEGIN_AUDIO]", erf=True, pool=2, stacks=True),
     "qwen3a": SoundFamily(_mlp, begin="<|audio_start|>", end="<|audio_end|>", erf=True, chunked=True),
@@ -127,6 +127,6 @@ class SoundEncoder(TowerEncoder):
 
 
 def _rows(hearing: Hearing, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """The inputs of a step of the tower, and the rows that it makes rows of."""
+    """The inputs of a step of the tower, and the rows from which it makes output rows."""
     given = hearing.stem.inputs(tile)
     return given, np.array(hearing.tower.outputs(len(given[POSITIONS])))

@@ -7,13 +7,13 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 RATE = 16000  # samples per second
-WINDOW, HOP = 400, 160  # samples of a frame, and from one frame to the next
+WINDOW, HOP = 400, 160  # samples of a frame, and samples from one frame to the next
 HALF = WINDOW // 2
 FFT = 512  # samples that are transformed in a Conformer's spectrogram
 CHUNK = 3000  # frames that a tower reads at once: 30 seconds
 AT_ONCE = 1 << 12  # frames that are transformed at once
-FLOOR = 2.0**-24  # least power
-RANGE = 8.0  # powers of ten from the loudest value to the least
+FLOOR = 2.0**-24  # minimum power
+RANGE = 8.0  # powers of ten from the loudest to the quietest value
 
 
 @cache

@@ -17,7 +17,7 @@ BASE_APART = 100.0
 
 
 def in_blocks(grid: Size, merge: int) -> npt.NDArray[np.int64]:
-    """The row and column of each patch, in an order in which each block of merge x merge patches is consecutive."""
+    """The row and column of each patch. The patches of each block of merge x merge are consecutive."""
     rows, columns = np.indices((grid.height, grid.width))
     each = np.stack([rows, columns], axis=-1)
     blocks = each.reshape(grid.height // merge, merge, grid.width // merge, merge, 2)

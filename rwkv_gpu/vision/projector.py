@@ -39,7 +39,7 @@ class Vision:
 
     @property
     def deepstack(self) -> int:
-        """Number of layers of the language model after which rows are added."""
+        """Number of layers of the language model that add rows of images after them."""
         return len(self.tower.taps)
 
     @property
@@ -92,7 +92,7 @@ def _preparation(source: TowerFile) -> Preparation:
         least = file.int("clip.vision.image_min_pixels", low=1, high=LONGEST**2)
         most = file.int("clip.vision.image_max_pixels", low=least, high=LONGEST**2)
     tile_side = family.tile_side
-    if family.cut is slices:  # rounding to patches may make a narrow image larger than a square
+    if family.cut is slices:  # rounded to patches, a narrow image may be larger than a square one
         tile_side, most = side, 2 * side**2
     if most:
         side = 0

@@ -31,7 +31,7 @@ class Preparation:
     side: int = 0  # side of every image; 0: sizes follow the image
     least: int = 0  # pixels
     most: int = 0
-    shapes: tuple[Size, ...] = ()  # sizes of all tiles of an image together; none: the image has no tiles
+    shapes: tuple[Size, ...] = ()  # total sizes of the tiles of an image; empty: no tiles
     tile_side: int = 0  # side of a tile in pixels; 0: `side`
     longest: int = 0  # pixels of the longer side of an image in tiles; 0: unknown
     border: tuple[int, int, int] = (0, 0, 0)  # color
@@ -48,7 +48,7 @@ class Preparation:
         return self.checked(fitted(image, self.step, self.least, self.most), image)
 
     def checked(self, size: Size, image: Size) -> Size:
-        """The size of what a tower reads of an image. Raises BadInput if it has too many patches."""
+        """The size in which a tower reads an image. Raises BadInput if it has too many patches."""
         if size.width * size.height > self.most_patches * self.patch**2:
             raise BadInput(
                 f"an image of {image.width:,} x {image.height:,} pixels is too narrow for this model; cut it"
@@ -56,9 +56,9 @@ class Preparation:
         return size
 
     def tiled(self, image: Size) -> Size:
-        """The size of all tiles of an image together; 0 x 0 if it has none.
+        """The total size of the tiles of an image; 0 x 0 if it has none.
 
-        Chooses the size that keeps most pixels of the image; among equals the smallest, then the first.
+        Chooses the size that keeps most pixels of the image. Among equals, it takes the smallest, then the first.
         """
         best, rank = Size(0, 0), (-1, 0)
         for shape in self.shapes if max(image) > self.side else ():
@@ -78,7 +78,8 @@ class Preparation:
         """The maximum patches of an image. A narrow image can exceed the limit if its shorter side is one block."""
         if self.side:
             return (self.side // self.patch) ** 2
-        grown = (self.least * LONGEST) ** 0.5 / self.step  # blocks of the longer side of the longest small image
+        grown = (self.least * LONGEST) ** 0.5
+        self.step  # blocks of the longer side of the narrowest allowed small image
         blocks = max(self.most // self.step**2, LONGEST // self.step + 1, self.least // self.step**2 + int(grown) + 2)
         return max(blocks * self.merge**2, (self.tile_side // self.patch) ** 2)
 
@@ -115,7 +116,9 @@ def should_tile(image: Size, how: Preparation) -> bool:
 
 
 def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
-    """Columns and rows of tiles with the aspect ratio closest to an image's; of equals, the largest that it fills."""
+    """Columns and rows of tiles with the aspect ratio closest to an image's; among equals, the most tiles that it
+    fills.
+    """
     fewest, most = tiles
     shapes = [Size(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if fewest <= w * h <= most]
     best, least, area = Size(1, 1), F(np.inf), F(image.width * image.height)
@@ -128,7 +131,7 @@ def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
 
 
 def sliced(image: Size, step: int, side: int, most: int) -> tuple[Size, Size]:
-    """The columns and rows of slices, `most` at most, and the size of each: about that of a square of this side."""
+    """The columns and rows of slices, at most `most`, and the size of each: about the pixels of a square of this side."""
     wanted = min(math.ceil(F(image.width) * F(image.height) / F(side**2)), most)
     grids = [
         Size(columns, count // columns)
@@ -150,7 +153,7 @@ def squared(image: Size, step: int, side: int) -> Size:
 
 
 def multiple(length: int, step: int) -> int:
-    """The multiple of a step next to a length; at least one step."""
+    """The multiple of a step nearest to a length; at least one step."""
     return max(step, _rounded(F(length) / F(step)) * step)
 
 

@@ -29,7 +29,7 @@ class SoundTower:
     """A tower with its projector. Usable as a model whose rows are pairs of frames."""
 
     weights: tuple[Weight, ...]
-    convolutions: tuple[Weight, ...]  # [D, mels · 3], and [D, 3 · D] by frame; if empty, the input is what follows them
+    convolutions: tuple[Weight, ...]  # [D, mels · 3], and [D, 3 · D] by frame; empty if the input is already convolved
     biases: tuple[Weight, ...]
     layers: tuple[Layer, ...]
     last_norm: AnyNorm | None
@@ -49,7 +49,7 @@ class SoundTower:
         return [self.layers[0].attention.cache]
 
     def outputs(self, rows: int) -> range:
-        """The rows where the language model's rows begin, after averaging. An incomplete last one is left out."""
+        """The rows at which rows of the language model begin, after averaging. An incomplete last one is left out."""
         each = self.pool * self.stack
         return range(self.pool - 1, rows // each * each, each)
 
@@ -190,7 +190,7 @@ class SoundFile(TowerFile):
         self.tensors = Tensors(self.file, tuple(name for name in self.file.tensors if not name.startswith(SOUNDS)))
 
     def stem(self) -> Stem:
-        """What computes the tower's input."""
+        """The stem, which computes the tower's input."""
         tensors, width = self.tensors, self.width
         if self.family.chunked:
             return take_stem(tensors, self.file, self.mels, width)

@@ -23,7 +23,7 @@ class Cut:
     """The images that a tower encodes for one image: tiles by row, and the whole image."""
 
     whole: Pixels
-    tiles: tuple[Pixels, ...] = ()  # none: the image has no tiles
+    tiles: tuple[Pixels, ...] = ()  # empty: the image has no tiles
     columns: int = 0  # tiles of a row
 
 
@@ -45,7 +45,7 @@ def any_shape(picture: Picture, how: Preparation) -> Cut:
 
 
 def closest_shape(picture: Picture, how: Preparation) -> Cut:
-    """LFM2: for large images, tiles whose aspect ratio is closest to that of the image."""
+    """LFM2: large images get the tiles whose total aspect ratio is closest to that of the image."""
     whole = stretched(picture.pixels, how.target(picture.size), how.resampling)
     if not should_tile(picture.size, how):
         return Cut(whole)
@@ -77,7 +77,7 @@ def longest_side(picture: Picture, how: Preparation) -> Cut:
 
 
 def slices(picture: Picture, how: Preparation) -> Cut:
-    """MiniCPM-V: slices of about the same number of pixels in the shape of the image; small images become square."""
+    """MiniCPM-V: slices with the image's aspect ratio and about equal numbers of pixels. Small images become square."""
     image, side = picture.size, how.tile_side
     if max(image) <= side:
         return Cut(stretched(picture.pixels, Size(side, side), how.resampling))

@@ -18,11 +18,11 @@ from .family import Family
 from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
 
 QUICK = 1.702  # constant of the quick form of GELU
-WINDOW = 112  # side of a window in pixels; no file gives it
+WINDOW = 112  # side of a window in pixels; not stated in files
 SOUNDS = "a.", "mm.a."  # prefixes of tensors for sounds, which a file may have as well
 SAMPLE = 4096  # bytes of each tensor that identify a file
 QUERIES = "resampler.query"  # a tensor of learned rows that attend to patches
-CACHE = "v.kv"  # one cache for all layers: each layer has used its keys before the next begins
+CACHE = "v.kv"  # one cache for all layers, as each layer needs its keys only until the next begins
 
 
 def identity_of(file: GGUFFile, *what: object) -> bytes:
@@ -50,7 +50,7 @@ class TowerFile:
         self.tensors.check_divides(f"{self.section}.attention.head_count", self.heads, self.width, "numbers of a row")
 
     def _begin(self) -> None:
-        """Reads what the layers do not share with towers of other kinds."""
+        """Reads the sizes of a vision tower, before its layers."""
         file, family = self.file, self.family
         self.patch = file.int("clip.vision.patch_size", low=1, high=256)
         self.merge = file.int(family.merge_key, low=1, high=16, default=family.merge)
@@ -73,7 +73,7 @@ class TowerFile:
 
     def _windows(self) -> tuple[int, int]:
         """The side of a window in blocks, and the period of layers with full attention; 0 and 1 without windows."""
-        if QUERIES in self.file.tensors:  # every layer sees all patches, but not the rows that fill a step up
+        if QUERIES in self.file.tensors:  # every layer sees all patches, but not the padding rows of a step
             return 0, self.count + 1
         if not self.family.windows:
             return 0, 1

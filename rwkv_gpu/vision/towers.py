@@ -62,7 +62,7 @@ class Layer:
     attention: PatchAttention
     feed: FeedForward
     scales: tuple[Weight | None, Weight | None] = None, None  # factors of the output of each branch, by column
-    swish: float = 0.0  # s: the activation of `feed` is y · sigmoid(s · y); 0: `feed` has its own
+    swish: float = 0.0  # if s > 0, the activation of `feed` is y · sigmoid(s · y); 0: that of `feed`
     erf: bool = False  # True for the exact form of GELU
 
 
@@ -94,7 +94,7 @@ class Projector(ABC):
         """The rows for the patches x after the last layer, [R, D]"""
 
     def resample(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - most have no queries
-        """The same, in a step whose first ids are those of queries"""
+        """Like `project`, in a step whose first ids are those of queries"""
         return self.project(g, x)
 
 
@@ -112,7 +112,7 @@ class Tower:
     projector: Projector
     context: int  # maximum patches of an image
     learned_positions: bool
-    taps: Mapping[int, Projector] = field(default_factory=dict)  # by layer: projectors of deepstack rows
+    taps: Mapping[int, Projector] = field(default_factory=dict)  # projectors of deepstack rows, by layer
     clips: Clips = field(default_factory=dict)
 
     @property
@@ -204,14 +204,14 @@ class PooledProjector(Projector):
 
 @dataclass(frozen=True)
 class JoinedProjector(Projector):
-    """The patches of a block are joined, with optional norms; a matrix of some families, and an MLP follow."""
+    """Joins the patches of a block, with optional norms. A matrix (in some families) and an MLP follow."""
 
     count: int
     mlp: Mlp
     norm: LayerNorm | None = None
     each: AnyNorm | None = None  # norm of each patch
     blocks: Blocks = "joined"  # Pixtral and Mistral 3: "by_column"
-    merger: Weight | None = None  # of Pixtral and Mistral 3: [D, D · count]
+    merger: Weight | None = None  # in Pixtral and Mistral 3: [D, D · count]
 
     @property
     def width(self) -> int:

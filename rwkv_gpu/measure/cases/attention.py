@@ -30,9 +30,9 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("q8", 64, 6),
     ("q8", 128, 8),
     ("q4", 128, 8),
-)  # cache, head, query heads
+)  # cache format, head size, number of query heads
 
-UNLIKE = (1100, 3, 150)  # positions of the rows of a step; the first needs more partitions than the others
+UNLIKE = (1100, 3, 150)  # positions of the rows of a step; the first needs more runs than the others
 UNITS = "matrix units"
 CACHED, WRITTEN, BOUNDED = "turned norms, cached", "written before", "blocks of unequal lengths"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]

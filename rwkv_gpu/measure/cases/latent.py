@@ -26,7 +26,7 @@ POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
 }
 
 
-# Without rotation the numbers of an indexer are integers, so that many scores are equal.
+# Without rotation, the numbers of an indexer are integers, so many scores are equal.
 INDEXED: tuple[tuple[KVType, str, Rope | None], ...] = (
     ("f32", "prefill", Rope("neox", 16, 10000.0)),
     ("f32", "long decode", Rope("normal", 16, 10000.0)),
@@ -62,7 +62,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """One row far into its context; the product per head after attention reduces its partitions."""
+    """One row far into its context; the product per head after attention reduces its runs."""
     attends = _attention(name, tuning, "f32", "long decode", "no rope")
 
     def compute(g: Any, w: Any, **inputs: Any) -> Any:

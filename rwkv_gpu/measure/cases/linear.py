@@ -19,8 +19,8 @@ from ..trials import Past, Stored, Trial
 from .adapters import COLUMNS, factors, mixed_scales
 from .common import BY_NAME, F32, SOME, decode_batch, normal
 
-CHOSEN = "as chosen"  # variant name of timed trials that use the device's choice
-MORE = 10  # factor on the tolerance of a plain product: activations and norms amplify rounding
+CHOSEN = "as chosen"  # variant name of timed trials with the kernel that the tuning chooses
+MORE = 10  # the tolerance is this times that of a plain product: activations and norms amplify rounding
 WIDE = 144  # adapter columns, more than the matrix has
 
 
@@ -83,7 +83,7 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     for normed in (False, True)[: 1 + config.reads_quantised]:  # the rows are also quantised in the dispatch of A x
         yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
     yield _adapted_pairs(name, fusing, fmt, rows, allowed)
-    if kernel.takes(ADAPTER_COLUMNS):  # but not with this many columns
+    if kernel.takes(ADAPTER_COLUMNS):  # except with this many columns
         yield _adapted(name, fusing, fmt, rows, allowed, columns=WIDE)
         yield _adapted_pairs(name, fusing, fmt, rows, allowed, columns=WIDE)
     for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none"), ("none", 1)):

@@ -162,7 +162,7 @@ def _decay_lora(name: str, tuning: Tuning, batch: Batch, format_name: str) -> Tr
 
 
 def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> Iterator[Trial]:
-    """Decays per head and per channel, separate and fused gates, both ways for heads to share keys."""
+    """Trials of decays per head and per channel, separate and fused gates, and both ways in which heads share keys."""
     state, wide, narrow = State("delta", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
     weights = {
         "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1), "rising": np.exp(normal(HEADS)),

@@ -49,7 +49,7 @@ class Transformer:
         yield from rows("projection", formats, sizes)
 
     def _finer(self, layer: int) -> bool:
-        """Layers in which llama.cpp's mixes use more bits: the first and last eighth, and every third one in between."""
+        """Layers in which llama.cpp's mixes use more bits: the first and last eighth, and every third between them."""
         eighth = self.layers // 8
         return layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
 

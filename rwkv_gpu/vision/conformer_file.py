@@ -244,9 +244,8 @@ def _lfm_frequencies() -> Array:
 
 
 def _lfm(source: SoundFile) -> Projector:
-    source.tensors.skip(
-        "a.position_embd.weight", "a.position_embd_norm.weight", "a.embd_to_logits.weight"
-    )  # for speech
+    # Tensors for speech
+    source.tensors.skip("a.position_embd.weight", "a.position_embd_norm.weight", "a.embd_to_logits.weight")
     norm = source.norm("mm.a.mlp.0")
     return ExactMlp(source.mlp("mm.a.mlp.1", "mm.a.mlp.3", source.width), norm)
 

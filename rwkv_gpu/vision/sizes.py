@@ -78,8 +78,7 @@ class Preparation:
         """The maximum patches of an image. A narrow image can exceed the limit if its shorter side is one block."""
         if self.side:
             return (self.side // self.patch) ** 2
-        grown = (self.least * LONGEST) ** 0.5
-        self.step  # blocks of the longer side of the narrowest allowed small image
+        grown = (self.least * LONGEST) ** 0.5 / self.step  # blocks of the longer side of the narrowest small image
         blocks = max(self.most // self.step**2, LONGEST // self.step + 1, self.least // self.step**2 + int(grown) + 2)
         return max(blocks * self.merge**2, (self.tile_side // self.patch) ** 2)
 
@@ -131,7 +130,7 @@ def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
 
 
 def sliced(image: Size, step: int, side: int, most: int) -> tuple[Size, Size]:
-    """The columns and rows of slices, at most `most`, and the size of each: about the pixels of a square of this side."""
+    """The columns and rows of at most `most` slices, and the size of each: the pixels of about such a square."""
     wanted = min(math.ceil(F(image.width) * F(image.height) / F(side**2)), most)
     grids = [
         Size(columns, count // columns)

@@ -1,4 +1,6 @@
-"""Defaults for the answers of `rwkv-gpu serve`: options, and tables of single models in the configuration file."""
+"""Defaults for the answers of `rwkv-gpu serve`: from options, and from tables for single models in the configuration
+file.
+"""
 
 import json
 from collections.abc import Callable, Mapping

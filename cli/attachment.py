@@ -12,7 +12,7 @@ MOST_BYTES = 64 << 20
 
 
 def message_part(name: str, text: str) -> str:
-    """A file as a part of a message: its name, then its text in a code block whose fence does not occur in the text."""
+    """A file as a part of a message: its name, then its text in a code block. The fence does not occur in the text."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -20,7 +20,7 @@ def message_part(name: str, text: str) -> str:
 
 
 def file_text(path: Path) -> str:
-    """The text of a file. BadInput if it has none, with the reason."""
+    """The text of a file. Raises BadInput with the reason if it has none."""
     try:
         if not path.is_file():
             raise BadInput(

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, for work that takes time and prints nothing meanwhile."""
+"""Progress bars on standard error, for work that takes long and prints nothing."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ PATIENCE = 0.4  # seconds before a bar is shown; shorter work needs none
 class Bar:
     """A bar that appears after some time, and is erased at the end. Thread-safe; leaving a `with` closes it.
 
-    With `prints`, the work prints results, which show its progress on a terminal; the bar then stays away.
+    With `prints`, the work prints results. On a terminal these show its progress, so there is no bar.
     """
 
     def __init__(self, screen: Screen, label: str, *columns: ProgressColumn, prints: bool = False) -> None:
@@ -48,7 +48,7 @@ class Bar:
             self._done, self._total, self._label = done, total, label or self._label
             if self._progress is not None:
                 [task] = self._progress.tasks
-                task.total = total or None  # update() would keep the total of the previous stage
+                task.total = total or None  # `update` would keep the total of the previous stage
                 self._progress.update(task.id, completed=done, description=self._label)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Column(ProgressColumn):
 
 
 def _fitting(columns: Sequence[ProgressColumn], width: int) -> list[ProgressColumn]:
-    """The columns that fit one line of a terminal: in a narrow one, the label and the progress without a bar."""
+    """The columns that fit in one line of the terminal. A narrow one has room for label and progress, without a bar."""
     if width >= WIDE:
         return [Column(lambda task: task.description), BarColumn(24), *columns]
     shown = [column.shown for column in columns if isinstance(column, Column)]

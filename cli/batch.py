@@ -130,7 +130,10 @@ def summary(lines: int, before: int, ends: Counter[str]) -> str:
 def write_all(
     results: Iterable[tuple[str, Line]], file: IO[str], screen: Screen, tally: Tally, counts: tuple[int, int]
 ) -> None:
-    """Writes each result as soon as it is ready, and tallies it. `counts`: lines answered before, and all lines."""
+    """Writes each result as soon as it is ready, and counts it.
+
+    `counts`: number of lines answered before, and of all lines.
+    """
     before, total = counts
     with lines_bar(screen, prints=file is sys.stdout) as bar:
         for number, (name, line) in enumerate(results, before + 1):

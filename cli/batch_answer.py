@@ -52,7 +52,7 @@ def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion
 
 def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Completion:
     if not line["messages"]:
-        check_messages(line["messages"])  # refuses an empty list: a chat may begin without messages
+        check_messages(line["messages"])  # refuses an empty list, with which a chat could begin
     chat = llm.chat(messages=_located(line["messages"], job.folder), template=job.template)
     role = chat.messages[-1]["role"]
     if role != "user":

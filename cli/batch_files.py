@@ -43,7 +43,7 @@ def _given_id(text: str) -> str | None:
 
 
 def _own_id(number: int, given: Set[str]) -> str:
-    """The default id of a line, as JSON: its number, or a text with it if another line was given this id."""
+    """The default id of a line, as JSON: its number, or a text with the number if another line has that id."""
     name, key = f"line {number}", json.dumps(number)
     while key in given:
         key, name = json.dumps(name), f"{name}'"
@@ -101,7 +101,7 @@ class Output:
 def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
     """The answered ids in a locked file. Removes an incomplete last line, and errors of `ids`."""
     path = lock.target
-    with open(path, "rb") as file:  # does not read all of a large file that is not a batch, such as a model
+    with open(path, "rb") as file:  # so that a large file that is no batch, such as a model, is not read completely
         data = file.read(1)
         data += file.read() if data == BEGINNING[:1] else b""
     whole, newline, rest = data.rpartition(b"\n")

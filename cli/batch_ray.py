@@ -32,7 +32,7 @@ def results_on_ray(
     """Yields the id and result of each line, as they are ready.
 
     Each line is a separate task, so its result arrives as soon as it is known. A written result is never computed
-    again, whichever process is killed.
+    again, even if any of the processes is killed.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # this process shows a bar and a summary instead
     check_extra("data")

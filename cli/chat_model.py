@@ -22,12 +22,12 @@ from .screen import Screen
 from .signals import Signals
 
 FOR_BUILTIN: Settings = {"temperature": 0.6}  # a small model needs a lower temperature
-# Options of loading that belong to one model. `no_mmproj` is mmproj=False, which stays.
+# Options of loading that belong to one model. `no_mmproj` (mmproj=False) stays for the next model.
 OF_A_MODEL = (
     "draft", "draft_tokens", "lora", "initial_state", "mmproj", "override_kv", "rope_scaling", "rope_scale",
     "yarn_orig_ctx",
 )  # fmt: skip
-Agree = Callable[[str, str], bool]  # asks a question; the other text is for use without a terminal
+Agree = Callable[[str, str], bool]  # asks a question; the second text is the error if there is no terminal
 
 
 class ChatModel:
@@ -113,7 +113,7 @@ class ChatModel:
 def with_model(chat: Chat, model: ChatModel, before: Settings, system: str | None) -> Chat:
     """The chat with a model.
 
-    Settings and a system prompt that were the defaults of the model before become those of this one.
+    Settings and a system prompt that were the previous model's defaults become the defaults of this model.
     """
     settings = {name: value for name, value in chat.settings.items() if before.get(name) != value}
     chat = chat.with_model(model.llm)

@@ -16,7 +16,7 @@ NOT_SAVED = ("logits_processors", "lora")  # settings that a file cannot have
 
 
 def save_preset(chat: Chat, model: ChatModel, name: str) -> None:
-    """Writes the preset. BadInput if a model or another preset has the name."""
+    """Writes the preset. Raises BadInput if a model or another preset has the name."""
     target = store().preset_path(name)
     if target.exists():
         raise BadInput(f"there is a preset {name} already; `rwkv-gpu rm {name}` deletes it, or give another name")
@@ -24,7 +24,7 @@ def save_preset(chat: Chat, model: ChatModel, name: str) -> None:
 
 
 def preset_of(chat: Chat, model: ChatModel) -> Preset:
-    """Returns the settings that a chat adds to its model, without its messages."""
+    """Returns what a chat adds to its model, except its messages, as a preset."""
     usual = {**CHAT_DEFAULTS}
     settings = {
         setting: value

@@ -12,7 +12,7 @@ from .sizes import at_rate, context_text
 
 
 def model_line(info: Info) -> str:
-    """A model in a line: name · llama 8B Q4_K_M · device · context 8,192 tokens"""
+    """A model on one line: name · llama 8B Q4_K_M · device · context 8,192 tokens"""
     size = f"{info.parameters / 1e9:.2g}B" if info.parameters >= 1e9 else f"{info.parameters / 1e6:.3g}M"
     context = f"context {context_text(info.context, info.trained_context)}"
     return f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {context}"
@@ -25,7 +25,7 @@ class Totals:
     answers: list[Stats] = field(default_factory=list)
 
     def add(self, done: Completion) -> None:
-        """Adds an answer, unless it was stopped before its first token: its prompt was not computed then."""
+        """Adds an answer, unless it was stopped before its first token, when its prompt was not computed yet."""
         if done.tokens or done.finish_reason not in ("abort", "error"):
             self.answers.append(done.stats)
 

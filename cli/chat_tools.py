@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rwkv_gpu.mcp.client import ToolServers
 
 MOST_SHOWN = 4000  # characters shown of a call's arguments
-MOST_OF_RESULT = 300  # the same of a result
+MOST_OF_RESULT = 300  # characters shown of a result
 PAUSE = 0.1  # seconds between two checks for Ctrl-C
 
 
@@ -57,7 +57,7 @@ class ChatTools:
         return lines or ["there are no tools"]
 
     def results(self, calls: Sequence[Mapping[str, Any]], stopped: Callable[[], bool]) -> list[str]:
-        """The results of calls, in order. KeyboardInterrupt if `stopped`."""
+        """The results of calls, in order. Raises KeyboardInterrupt if `stopped`."""
         return [self._result(str(call["name"]), str(call["arguments"]), stopped) for call in calls]
 
     def _result(self, name: str, arguments: str, stopped: Callable[[], bool]) -> str:

@@ -1,4 +1,4 @@
-"""The group of all commands, where every error becomes one line and an exit code."""
+"""The group of all commands. Every error becomes one line and an exit code."""
 
 import contextlib
 import importlib
@@ -98,7 +98,7 @@ class Commands(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            # -hf is read as -h -f; the message has the option as typed.
+            # click reads -hf as -h -f; the message shows the option as typed.
             name = "".join(first) or error.option_name
             raise click.UsageError(f"options follow a command, as in `rwkv-gpu chat {name} ...`", ctx) from None
 

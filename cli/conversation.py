@@ -43,7 +43,7 @@ class Conversation:
     tools: ChatTools | None = None
 
     images: list[Image] = field(default_factory=list)  # images of the next message
-    files: list[str] = field(default_factory=list)  # the same, as parts of its text
+    files: list[str] = field(default_factory=list)  # files of the next message, as parts of its text
 
     def __post_init__(self) -> None:
         self._give_tools()
@@ -205,7 +205,7 @@ class Conversation:
                 self.screen.note(mark + message["content"], "bold")
 
     def change_model(self, name: str) -> bool:
-        """Goes on with another model, which reads the chat again; False if it is the same one."""
+        """Continues with another model, which reads the chat again; False if it is the same one."""
         if self.model is None:
             raise BadInput("this chat has one model")
         before, system = self.model.defaults, self.model.system

@@ -32,7 +32,7 @@ def converted(name: str, *, adapter: bool = False) -> str:
         return str(target)
     with _turn(target, name) as lock:
         if not target.exists():  # otherwise another process has written it meanwhile
-            from rwkv_gpu.convert.convert import convert  # not needed for GGUF files
+            from rwkv_gpu.convert.convert import convert  # imported late: not needed for GGUF files
 
             smaller = "" if adapter else "; smaller: `rwkv-gpu convert --type Q4_K_M`"
             echo_text(f"rwkv-gpu: converting {name} to {target}, once{smaller}", err=True)

@@ -1,4 +1,4 @@
-"""`rwkv-gpu create`: gives a model with a system prompt, settings and a template a name of its own."""
+"""`rwkv-gpu create`: gives a new name to a model with a system prompt, settings and a template."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`rwkv-gpu doctor`: whether a device computes correctly, and how fast."""
+"""`rwkv-gpu doctor`: checks whether a device computes correctly, and how fast."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Prints text of models, files and servers, which must not control the terminal."""
+"""Prints text from models, files and servers without control characters."""
 
 import sys
 

@@ -15,7 +15,7 @@ from .page import Page
 from .screen import Screen
 from .texts import input_text, lines_of, read_text
 
-TOGETHER = 64  # texts per update of the bar; those that fit a step share one
+TOGETHER = 64  # texts per update of the progress bar; texts that fit in one step share it
 
 
 @click.command("embed", cls=Page, epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')

@@ -66,7 +66,7 @@ def _tell(variants: Sequence[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def _quantised(path: Path, quant: str | None) -> Iterator[GGUFFile]:
-    """The model's file, or a temporary one with fewer bits."""
+    """The model's file, or a temporary file with fewer bits per weight."""
     if quant is None:
         with GGUFFile.open(path) as file:
             yield file

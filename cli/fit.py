@@ -1,4 +1,4 @@
-"""`rwkv-gpu fit`: whether a model fits in a device's memory."""
+"""`rwkv-gpu fit`: checks whether a model fits in a device's memory."""
 
 import json
 from collections.abc import Iterator, Sequence

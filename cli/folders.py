@@ -15,7 +15,7 @@ from rwkv_gpu.llm.store import Store
 
 # Values of options that commands with models share.
 YES, CATALOGUE, MMPROJ, NO_MMPROJ = (f"rwkv_gpu.{name}" for name in ("yes", "catalogue", "mmproj", "no_mmproj"))
-CHOICE = len(" [Y/n]: ")  # after a question
+CHOICE = len(" [Y/n]: ")  # width of the choice that is printed after a question
 
 
 def chosen(option: str) -> Any:
@@ -64,7 +64,7 @@ def store() -> Store:
 
 
 def hub(**options: Any) -> Hub:
-    """The hub set in the environment, with the access token."""
+    """The hub that the environment names, with the access token."""
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
     options = {"catalogue": chosen(CATALOGUE), "projectors": not (chosen(MMPROJ) or chosen(NO_MMPROJ)), **options}
     return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), **options)

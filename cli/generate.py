@@ -55,7 +55,7 @@ def command(
     text = input_text(prompt, path, "--prompt")
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
-        # An answer does not continue the prompt's line
+        # An answer begins on a new line, unlike a continuation
         shown = None if as_json else "" if not echo else text + "\n" if chat else text
         settings: dict[str, Any] = {**llm.default_settings(GREEDY), **chosen(ctx, options)}
         start = text if suffix is None else llm.infill_prompt(text, suffix)
@@ -90,7 +90,8 @@ def stats_line(stats: Stats) -> str:
 def generated(start: Callable[[OnPrompt], Generation], most: int, screen: Screen, shown: str | None) -> Completion:
     """Reads the events of a generation of `most` tokens at most, and returns the completion.
 
-    Prints `shown` and the text as it arrives, once the prompt's bar is gone; None: nothing.
+    Prints `shown` and then the text as it arrives, after the prompt's progress bar has ended. With None, prints
+    nothing.
     """
     with prompt_bar(screen) as prompt, tokens_bar(screen, prints=shown is not None) as tokens:
         generation = start(prompt.update)
@@ -101,7 +102,7 @@ def generated(start: Callable[[OnPrompt], Generation], most: int, screen: Screen
                 echo_text(shown, nl=False)
                 echo_text(event.text, nl=False, err=event.thinking)
                 shown = ""
-    echo_text(shown or "", nl=False)  # for a prompt without any token after it
+    echo_text(shown or "", nl=False)  # if no token follows the prompt
     return generation.completion
 
 

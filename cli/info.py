@@ -67,7 +67,7 @@ def command(model: str, tensors: bool, device: str | None, as_json: bool) -> Non
 
 @dataclass(frozen=True)
 class Need:
-    """The context and memory of a model, as a sentence and as data."""
+    """The context and memory that a model needs, as a sentence and as data."""
 
     context: int | None
     text: str

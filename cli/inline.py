@@ -45,7 +45,7 @@ class Inline:
             at, mark = found.start(), found[0]
             if mark in ("[", "![", "<", "!") and not self._code:
                 taken = self._link(text, at, ended=ended)
-            elif found.end() == len(text) and not ended:  # the mark may continue, and the character after it decides
+            elif found.end() == len(text) and not ended:  # the mark may continue, and the next character decides
                 taken = None
             else:
                 self._mark(mark, text[found.end() : found.end() + 1] or " ")
@@ -57,9 +57,9 @@ class Inline:
         self._show(text[at:])
 
     def _link(self, text: str, at: int, *, ended: bool) -> int | None:
-        """Shows a link, or a character that does not begin one; returns the number of characters consumed.
+        """Shows a link, or a character that does not begin one. Returns the number of characters consumed.
 
-        None: unknown yet.
+        Returns None if more text is needed to decide.
         """
         if link := LINK.match(text, at):
             self._show_link(link[1].replace("\\", ""), link[2].strip("<>"))

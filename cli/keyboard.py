@@ -23,7 +23,7 @@ BLOCK = '"""'  # delimits a message of several lines
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C at the prompt; `draft`: something was typed."""
+    """Ctrl-C at the prompt. `draft` tells whether something was typed."""
 
     def __init__(self, draft: bool) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Source(Protocol):
-    """Provides the next message. EOFError: there is none. KeyboardInterrupt: the user cancelled this one."""
+    """Provides the next message. Raises EOFError if there is none, and KeyboardInterrupt if the user cancels it."""
 
     def ask(self, mark: str, default: str = "") -> str:
         """Returns the next message; `default` is offered for editing."""
@@ -176,7 +176,7 @@ class Editor:
         from prompt_toolkit import PromptSession
 
         typed = self._keys.input if self._keys else None
-        session: PromptSession[str] = PromptSession(key_bindings=_bindings(), input=typed)  # with a history of its own
+        session: PromptSession[str] = PromptSession(key_bindings=_bindings(), input=typed)  # has its own history
         return self._prompted(session, question, "").strip().lower()
 
     def _prompted(self, session: "PromptSession[str]", mark: str, default: str) -> str:
@@ -197,7 +197,7 @@ class Editor:
             self._keys.background.stop()
 
     def _start(self) -> None:
-        """Starts reading keys between two prompts, and restores paste brackets, which a prompt disables."""
+        """Starts reading keys between two prompts. Enables paste brackets again, which a prompt disables."""
         if self._keys is not None:
             ask_for_brackets()
             self._keys.background.start()

@@ -11,7 +11,7 @@ from .options import shared
 from .page import Page
 from .printing import print_table, print_text
 
-NAMES = 200  # cells of the longest name or path that stays whole, so that it can be copied
+NAMES = 200  # maximum cells of a name or path that is not split, so that it can be copied
 
 
 @click.command("list", cls=Page, epilog="Example: rwkv-gpu list")

@@ -16,7 +16,7 @@ from .screen import Screen
 
 # Recommended alternative to the demo model
 REAL_MODEL = "rwkv-gpu run qwen3.5:4b (`rwkv-gpu models` lists more)"
-WARM = 32  # tokens of a prompt whose kernels also serve longer ones
+WARM = 32  # tokens of a prompt that compiles the kernels of longer prompts, too
 
 
 def load_model(
@@ -47,7 +47,7 @@ def load_model(
 
 
 def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
-    """Notes for the user: whether a model is the demo, partly off the GPU, or stored differently than requested."""
+    """Notes for the user, if a model is the demo, is partly in main memory, or has another format than requested."""
     if model == str(builtin_model()):
         size = f"{info.parameters / 1e6:.0f} M parameters"
         yield f"built-in demo, {size}, small talk only; for a real model: {REAL_MODEL}"
@@ -68,7 +68,7 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
 
 
 def matrix_unit_notes(info: Info) -> Iterator[str]:
-    """Lines about a GPU's matrix units: that they are being tested or, at their first use, that they are on."""
+    """Lines about a GPU's matrix units: a test of them is running or, at their first use, they are on."""
     off = "to never use them: --matrix-units off"
     if any(gpu.pending for gpu in info.gpus):
         yield f"testing this GPU's matrix units in the background; prompts get faster if they are correct ({off})"

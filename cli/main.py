@@ -33,11 +33,11 @@ def open_standard_files() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # opens the lowest free number, which is that of this file
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is that of the closed file
 
 
 def write_any_text(environment: Mapping[str, str], windows: bool) -> None:
-    """Makes files and pipes accept all characters; code pages such as cp1252 would raise for most.
+    """Makes files and pipes accept all characters. Code pages such as cp1252 would raise errors for most of them.
 
     Output to a file or pipe is UTF-8 also on Windows, like all input. An encoding set in the environment is kept;
     characters that it lacks become question marks.

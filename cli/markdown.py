@@ -1,4 +1,4 @@
-"""Renders markdown while it is generated: text is styled as it arrives, and output is never revised."""
+"""Renders markdown while it is generated. Text is styled as it arrives, and printed text never changes."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from .inline import Inline
 from .tables import table
 from .wrap import Wrap
 
-# Kinds that a line may still become: text waits until a character decides.
+# Kinds that a line may still become. Its text is withheld until a character decides.
 UNDECIDED = re.compile(r"\s*(#{0,6} *|[-*_+ ]*|\d{0,3}([.)] *)?|>?|`{0,3}|~{0,3})")
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"\s{0,3}(#{1,6}) +")

@@ -18,7 +18,7 @@ from rwkv_gpu.measure.sizes import sized
 
 from .folders import agreed, hub, pull, store
 
-# No space, no mark of a sentence, and a digit, a slash or a colon in it.
+# Neither spaces nor punctuation of sentences, and at least one digit, slash or colon.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
 OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".prefab", ".bin", ".ckpt", ".ggml"
 Command = Callable[..., Any]
@@ -69,9 +69,9 @@ class ModelName(FileName):
         if found is None and not is_path(name):
             raise here.unknown(name)
         if found is None:
-            return name  # loading says what is wrong with a path
+            return name  # loading will report what is wrong with the path
         if is_preset(found):
-            ModelName.path(read_preset(found).base, agree)  # pulls it if missing
+            ModelName.path(read_preset(found).base, agree)  # pulls the preset's model if missing
             return str(found)
         from .converted import converted  # not needed to look up a name
 
@@ -107,7 +107,7 @@ def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
 
 
 def _remembered(name: str, *flags: str, **more: Any) -> Callable[[Command], Command]:
-    """Defines an option that is not passed to commands: `chosen` reads it."""
+    """Defines an option that is not passed to commands; they read it by `chosen`."""
     return click.option(*flags, name, expose_value=False, callback=remember, **more)
 
 

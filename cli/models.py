@@ -113,7 +113,7 @@ def as_data(entries: Sequence[Entry], place: Place) -> dict[str, object]:
 
 
 def rate_text(entry: Entry, place: Place) -> str:
-    """Tokens per second in two digits."""
+    """Tokens per second with two significant digits."""
     rate = place.tokens_per_second(entry)
     return "" if rate is None else f"{float(f'{rate:.2g}'):,.0f}" if rate >= 1 else f"{rate:.1g}"
 
@@ -133,7 +133,7 @@ COLUMNS: dict[str, Callable[[Entry, Place], str]] = {
     "licence": lambda entry, _: entry.licence,
 }
 IMPORTANCE = "name", "download", "tok/s", "good at", "abilities", "context", "licence"
-LONGEST_NAME = 40  # cells of a name, which stays whole so that it can be copied
+LONGEST_NAME = 40  # maximum cells of a name that is not split, so that it can be copied
 TO_THE_RIGHT = "download", "tok/s", "context"
 NARROW_COLUMNS = "name", "download", "tok/s", "abilities"  # columns of the form with lines `name: value`
 GAP = 2
@@ -170,7 +170,7 @@ def shown_columns(entries: Sequence[Entry], place: Place, width: int | None) -> 
 
 
 def recommended(entries: Sequence[Entry], place: Place) -> Iterator[str]:
-    """The first choice by memory size, and the one for this device."""
+    """The first choices by memory size, and the first choice for this device."""
     by_size = sorted((entry.recommended, entry.name) for entry in entries if entry.recommended is not None)
     if by_size:
         yield "first choice by memory: " + ", ".join(f"{size} GB {name}" for size, name in by_size)

@@ -54,7 +54,7 @@ def adapter(text: str) -> tuple[str, float]:
     try:
         return path, float(scale)
     except ValueError:
-        if looks_like_model(text):  # after the colon comes its quantisation
+        if looks_like_model(text):  # the text after the colon is a quantisation, not a scale
             return text, 1.0
         raise click.BadParameter(f"the scale of '{path}' is '{scale}'; it must be a number") from None
 
@@ -215,7 +215,7 @@ RESOLVED: dict[str, Callable[[Any], Any]] = {"draft": ModelName.file, "lora": na
 
 
 def shared(*names: str, into: Callable[..., dict[str, Any]] = dict) -> Callable[[Command], Command]:
-    """Adds the options with these names. `into` combines their values into arguments; models are converted to paths."""
+    """Adds the options with these names. `into` converts their values to arguments. Names of models become paths."""
 
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
@@ -248,7 +248,7 @@ def counts_option(
 ) -> Callable[[Command], Command]:
     """Defines an option that is a list of counts.
 
-    Its environment variable is per command: elsewhere it is one number.
+    Its environment variable is per command, because in other commands the option is a single number.
     """
     name = f"{PREFIX}{command.upper()}_{variable(next(flag for flag in flags if flag.startswith('--')))}"
     return click.option(
@@ -263,8 +263,8 @@ def model_arguments(
 
     The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
     [TEXT]... is any number. If the option `instead` is given, no argument follows the model. With `asks`, the
-    arguments are a question. A first argument in the form of a model's name is a model, and an unknown name is an
-    error. With `file`, the model is a GGUF file, also if a preset names it.
+    arguments are a question. A first argument that looks like a model's name must be a known one. With `file`, the
+    model is a GGUF file, also if a preset names it.
     """
 
     def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:

@@ -11,9 +11,9 @@ from importlib import resources
 import click
 
 NOT_NEEDED = "not needed: "
-SWITCHES = ("on", "off", "auto", "true", "false", "0", "1")  # values that may follow an option that is not needed
+SWITCHES = ("on", "off", "auto", "true", "false", "0", "1")  # values that may follow an option that is ignored
 
-MODEL = "--model"  # an argument of commands that lack this option
+MODEL = "--model"  # an argument, not an option, of some commands
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Other:
     engine: str
     names: tuple[str, ...]
     here: str
-    ours: dict[str, str] = field(default_factory=dict)  # options with the same meaning, with what precedes the value
+    ours: dict[str, str] = field(default_factory=dict)  # equal options, with the text before a value
     valued: tuple[str, ...] = ()  # names with a value
     rare: bool = False  # docs/comparison.md leaves it out
 
@@ -52,7 +52,8 @@ def others() -> tuple[Other, ...]:
 
 
 def translated(command: click.Command, arguments: Sequence[str]) -> list[str]:
-    """The arguments with options of other engines replaced by ours, or left out with a note where none is needed.
+    """The arguments, with options of other engines replaced by ours. Options that are not needed are left out with a
+    note.
 
     Options of the command itself, and their values, stay as they are.
     """
@@ -86,7 +87,7 @@ def translated(command: click.Command, arguments: Sequence[str]) -> list[str]:
 
 
 def _plain_flag(option: click.Option, word: str, value: str) -> str:
-    """The option as a flag if the value says on or off, as in --think=false; otherwise the word as it is."""
+    """If the value says on or off, as in --think=false: the option as a flag. Otherwise the unchanged word."""
     if not option.is_flag or value.lower() not in SWITCHES:
         return word
     names = option.opts if value.lower() in ("on", "true", "1") else option.secondary_opts

@@ -19,7 +19,7 @@ class Grouped(click.Option):
 
 
 class Page(click.Command):
-    """A command whose help shows its options in groups, and that knows the options of other engines."""
+    """A command whose help shows options in groups, and which translates options of other engines."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

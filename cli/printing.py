@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from .echo import echo_text
 from .tables import LONGEST, Table, wrapped
 
-NARROW = 60  # columns of a terminal below which labels are not aligned
+NARROW = 60  # in terminals with fewer columns, labels are not aligned
 
 
 def terminal_width(*, err: bool = False) -> int | None:
@@ -25,7 +25,7 @@ def print_table(
 ) -> None:  # fmt: skip
     """Prints rows below their headings, each followed by its note. Columns named in `right` are aligned there.
 
-    Columns that are empty in all rows are left out. Columns never split words of up to `longest` cells.
+    Columns that are empty in all rows are left out. Words of up to `longest` cells are never split.
     """
     width, table = terminal_width(), Table.of_texts(heads, rows, right, notes, longest)
     drawn = table.plain() if width is None else "".join(piece for piece, _ in table.drawn(width))
@@ -61,7 +61,8 @@ def rendered(text: str, width: int) -> str:
 
 
 def folded(line: str, width: int | None, hang: int | None = None) -> Iterator[str]:
-    """The line in parts that fit the width. All but the first begin with `hang` spaces: by default, those of the line.
+    """The line in parts that fit the width. All except the first begin with `hang` spaces: by default, as many as the
+    line.
 
     A longer word, such as a path, stays whole: the terminal breaks it, and it can be copied.
     """

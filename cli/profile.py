@@ -46,7 +46,7 @@ from .page import Page
 from .printing import print_text
 from .texts import write_text
 
-SIDE = 1024  # pixels of an image
+SIDE = 1024  # pixels of an image's side
 
 
 @click.command("profile", cls=Page, epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 --trace trace.json")

@@ -64,7 +64,7 @@ def command(
     weights = None if imatrix is None else read_imatrix(imatrix)
     with GGUFFile.open(source) as file:
         tensors, choices = list(file.tensors.values()), choices_of(mix, list(file.tensors.values()), rules)
-        same = any(Path(target).exists() and path.samefile(target) for path in file.paths)  # requantise refuses it
+        same = any(Path(target).exists() and path.samefile(target) for path in file.paths)  # `requantise` refuses this
     if not same and not may_replace(Path(target)):
         raise click.exceptions.Exit(1)
     with quantise_bar(Screen()) as bar:

@@ -16,7 +16,7 @@ from .serve import Setup
 from .serve_options import by_parameter, keys_of, prompts_of, serving_options, store_of, tables_of
 
 NAME = "rwkv_gpu.ray:app"
-# Options of `rwkv-gpu serve` about listening. With Ray, its proxies listen.
+# Options of `rwkv-gpu serve` about listening, which Ray's proxies do instead.
 LISTENING = frozenset({"host", "port", "tls_cert", "tls_key", "insecure", "root_path"})
 
 
@@ -35,7 +35,7 @@ def parsed(
     models: tuple[str, ...], loading: dict[str, Any], min_replicas: int, max_replicas: int, fronts: int,
     resource: str, amount: float, cpus: float, **options: Any,
 ) -> Settings:  # fmt: skip
-    """Returns the settings. Written as a command, so that the table of options checks the values."""
+    """Returns the settings. It is written as a command, so that the table of options checks the values."""
     if min_replicas > max_replicas:
         raise BadInput(f"{NAME}: min_replicas is {min_replicas}, which is more than max_replicas, {max_replicas}")
     device = loading.pop("device")

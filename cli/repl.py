@@ -18,7 +18,7 @@ from .conversation import Ask, Conversation
 from .keyboard import Interrupted
 from .signals import Signals
 
-GRACE = {signal.SIGINT: 0.7}  # seconds until the process ends where nothing is to be saved; 5 for other signals
+GRACE = {signal.SIGINT: 0.7}  # by signal: seconds until the process ends if nothing is to be saved; the default is 5
 SAVING = 30.0  # seconds to save the chat: a state may be large, and the disk slow
 MOST_ROUNDS = 50  # maximum rounds of calls after a question
 LEAVES = ("exit", "quit")  # messages that end a chat, as in other programs
@@ -54,7 +54,7 @@ class Repl:
     code: int = 0  # exit code of the command
     _answer: Generation | None = None
     _stopping: bool = False
-    _warned: bool = False  # the next Ctrl-C or Ctrl-D leaves
+    _warned: bool = False  # whether the next Ctrl-C or Ctrl-D leaves
 
     def __post_init__(self) -> None:
         self.screen = self.conversation.screen
@@ -89,7 +89,7 @@ class Repl:
         except RwkvGpuError as error:
             if not self.interactive or isinstance(error, DeviceError):
                 raise
-            full = f"{str(error).partition(';')[0]}; {FULL}"  # the error's own remedies are for the library
+            full = f"{str(error).partition(';')[0]}; {FULL}"  # the remedies in the error are for the library
             self.screen.error(full if isinstance(error, ContextFull) else error)
         except slash.Leave:
             raise
@@ -195,7 +195,7 @@ class Repl:
             timer = threading.Timer(seconds, self.signals.leave, [number])
             timer.daemon = True
             timer.start()
-        self.source.discard()  # comes first: input typed after "stopped" must not be discarded
+        self.source.discard()  # before the note: input typed after "stopped" must be kept
         self._stopping = True
         if self._answer is not None:
             self._answer.close()

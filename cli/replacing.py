@@ -8,7 +8,7 @@ from .folders import agreed
 
 
 def may_replace(target: Path) -> bool:
-    """True if there is no such file, or the user agrees that it is replaced: with --yes, or when asked."""
+    """True if there is no such file, or if the user agrees to replace it: by --yes, or when asked."""
     return not target.is_file() or agreed(
         f"{target} exists, {sized(target.stat().st_size)}. Replace it?",
         f"{target} exists; -y replaces it, or give another name",

@@ -43,7 +43,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "mirostat_tau": (("--mirostat-ent",), "Mirostat 2: target entropy in bits; 0 is off."),
     "mirostat_eta": (("--mirostat-lr",), "Mirostat 2: learning rate."),
 }
-# Meaning of -1, for fields where it is not a value
+# The meaning of -1, for fields that have no negative values
 MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}
 
 # Fields of OpenAI's API without effect here
@@ -137,7 +137,7 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
         return value
     if option.name == "schema":
         return True if value == "json" else read_text(value, MOST_SETTING)
-    is_text = ":" in value and not Path(value).is_file()  # every rule of a grammar has a colon
+    is_text = ":" in value and not Path(value).is_file()  # a grammar, as each of its rules has a colon
     return value if is_text else read_text(value, MOST_SETTING)
 
 
@@ -148,7 +148,7 @@ def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_mirostat(picked: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings, with mirostat's switch replaced by its target."""
+    """Returns the settings, with the target of mirostat in place of its switch."""
     mirostat = picked.pop("mirostat", None)
     if mirostat == "0":
         picked["mirostat_tau"] = 0.0
@@ -196,7 +196,7 @@ def checked(name: str, value: Any) -> Any:
 
 
 def described(span: Span) -> str:
-    """Describes a range; an end that no value reaches in practice is left out."""
+    """Describes a range. An end that is never reached in practice is left out."""
     if span.high < 1 << 31:
         return str(replace(span, optional=False))
     return f"a whole number of at least {span.low:g}"
@@ -208,7 +208,7 @@ def line_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings_of(values).items():
         if name in NOT_OURS:
             continue
-        if name == "n":  # OpenAI's number of answers
+        if name == "n":  # OpenAI's field for the number of answers
             if value != 1:
                 raise BadInput(f"n is {value!r}; a line of a batch has one answer, repeat the line for more")
             continue

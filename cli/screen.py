@@ -35,7 +35,7 @@ STYLES = {
 
 
 class Terminal(Console):
-    """A console that leaves the handling of a closed pipe to the command; rich would exit with 1."""
+    """A console that raises the error of a closed pipe, for the command to handle. Rich itself would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -55,7 +55,7 @@ class Screen:
     """Standard output and standard error, each styled if it is a terminal."""
 
     def __init__(self, *, color: bool = True) -> None:
-        plain = None if color else True  # None: by the environment
+        plain = None if color else True  # None: rich decides by the environment
         self.out, self.err = (
             Terminal(highlight=False, markup=False, emoji=False, stderr=stderr, no_color=plain)
             for stderr in (False, True)

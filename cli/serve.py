@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rwkv_gpu.server.config import ServerConfig
     from rwkv_gpu.server.service import Service
 
-ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as sent by browsers; a page from a file sends null
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as sent by browsers; a local file sends null
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
@@ -120,7 +120,10 @@ class Setup:
         return (*(name for model in models for name in (model.name, *model.aliases)), *files)
 
     def check_tables(self) -> None:
-        """Refuses a table for a model that is not served; folders may get further models later."""
+        """Refuses a table for a model that is not served.
+
+        With a folder of models, any table is allowed, as models may be added.
+        """
         for name in self.options["defaults"][1]:
             if not (self.folder or self.config.admin_keys or name in self.names):
                 raise BadInput(f"the configuration has a table for the model {name}; models: {', '.join(self.names)}")
@@ -226,7 +229,7 @@ def is_local(host: str) -> bool:
 
 
 def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | None]:
-    """Checks the certificate and key files, which must belong together."""
+    """Checks that the certificate and key files can be read and belong together."""
     if certificate is None and key is None:
         return None, None
     files = checked_file("--tls-cert", certificate), checked_file("--tls-key", key)
@@ -238,7 +241,7 @@ def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | Non
 
 
 def by_path(models: tuple[str, ...], aliases: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Replaces the names of models by their files. Returns the files, and aliases that keep the short names usable."""
+    """Replaces the names of models by their files. Returns the files, and the short names as aliases."""
     paths, more = [], list(aliases)
     for name in models:
         paths.append(name if name == BUILTIN else ModelName.path(name) or name)

@@ -25,7 +25,7 @@ TABLES = "rwkv_gpu.tables"  # options of single models in the configuration file
 
 
 class Seconds(click.FloatRange):
-    """A finite duration. Comparisons alone would accept NaN, with which a server would wait forever."""
+    """A finite duration. A range check alone would accept NaN, with which a server would wait forever."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Converts and checks the number."""

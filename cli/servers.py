@@ -52,14 +52,14 @@ def announced(url: str, port: int, models: tuple[str, ...], device: str) -> Iter
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, BadInput):
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context(WriterLock(path))  # first: a file without a lock is stale
+            lock = stack.enter_context(WriterLock(path))  # locked first, as a file without a lock is stale
             stack.callback(path.unlink, missing_ok=True)
             replace_bytes(path, json.dumps(asdict(server)).encode(), lock=lock)
         yield
 
 
 def running() -> list[tuple[Server, Path]]:
-    """The servers with their files, oldest first. Files of those that were killed are removed."""
+    """The servers with their files, oldest first. Files of killed servers are removed."""
     found = []
     for path in servers_folder().glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -75,7 +75,7 @@ def is_running(server: Server, path: Path) -> bool:
         with WriterLock(path):
             path.unlink(missing_ok=True)
     except FileInUse:
-        return _exists(server.pid)  # otherwise another process is removing the file
+        return _exists(server.pid)  # if it does not exist, another process is removing the file
     return False
 
 
@@ -101,7 +101,7 @@ def stop(server: Server, path: Path) -> None:
 
 
 def _exists(pid: int) -> bool:
-    if os.name == "nt":  # there, signal 0 would end it
+    if os.name == "nt":  # on Windows, signal 0 would end the process
         return True
     try:
         os.kill(pid, 0)

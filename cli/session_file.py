@@ -18,7 +18,7 @@ class SessionFile:
     """A file that this chat has opened and locked; `close` unlocks it."""
 
     def __init__(self, name: str, *, half_state: bool = False) -> None:
-        """Opens or creates a file before the chat starts. Raises BadInput if no chat can be saved there."""
+        """Opens or creates a file before the chat starts. Raises BadInput if a chat cannot be saved there."""
         self._half_state = half_state
         self.name = name  # the name as typed
         self.path = expanded(name)

@@ -22,7 +22,7 @@ class Signals:
     def start(self) -> "Signals":
         """Starts handling signals. Call it first, on the main thread: threads started later inherit the mask."""
         self._terminal = _terminal_state()
-        for each in TAKEN:  # on the main thread: on Windows, or if an older thread receives it
+        for each in TAKEN:  # run on the main thread: on Windows, or if a thread without the mask receives it
             signal.signal(each, lambda number, _: self.on_signal(number))
         if hasattr(signal, "sigwait"):
             signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
@@ -39,7 +39,10 @@ class Signals:
         os._exit(128 + number)
 
     def restore_terminal(self) -> None:
-        """Restores echo, line editing and the cursor; in the background, where a change would stop it, does nothing."""
+        """Restores echo, line editing and the cursor.
+
+        Does nothing in the background, as a change would stop the process.
+        """
         if not _foreground():
             return
         for fd in (sys.__stdout__, sys.__stderr__):

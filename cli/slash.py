@@ -29,13 +29,13 @@ class Slash:
 
 
 def parsed(text: str) -> tuple[str, str] | None:
-    """Splits a `/name ...` message into name and rest. A path such as /etc/passwd does not match."""
+    """Splits a message `/name ...` into name and rest. A path such as /etc/passwd is not a command."""
     found = re.match(r"/([a-zA-Z]+!?|\?)(?:\s+(.*))?$", text, re.DOTALL)
     return (found[1].lower(), (found[2] or "").strip()) if found else None
 
 
 def run(conversation: Conversation, name: str, rest: str) -> Ask | None:
-    """Runs a command; returns the question that it asks, if any. BadInput if the command does not exist."""
+    """Runs a command; returns the question that it asks, if any. Raises BadInput if the command does not exist."""
     name = ALIASES.get(name, name)
     if name not in COMMANDS and name not in FORCED:
         raise BadInput(f"there is no command /{name}; /help lists them; to send a message that begins with /, type //")
@@ -58,7 +58,7 @@ def show_help(conversation: Conversation, _: str) -> None:
 
 
 def reset(conversation: Conversation, _: str) -> None:
-    # Otherwise a session file would lose earlier messages, and saving before a new chat would have no effect.
+    # Without a copy, the session file would lose earlier messages, so saving before a new chat would be useless.
     kept = conversation.at + 1 if conversation.session is not None and conversation.chat.messages else 0
     if kept:
         conversation.fork()

@@ -1,4 +1,4 @@
-"""Lays out tables for a terminal: with aligned columns, or as "name: value" lines where they do not fit."""
+"""Lays out tables for a terminal: with aligned columns, or as lines `name: value` if the columns do not fit."""
 
 import itertools
 import re
@@ -12,15 +12,15 @@ from .wrap import Piece
 
 Cell = list[Piece]
 LONGEST = 16  # cells of the longest word that a column never splits
-NOTE = " " * 8  # before a note
+NOTE = " " * 8  # indent of a note
 GAPS = (" │ ", "  ")  # gaps between columns: the second if the first takes too much space
 RULE = re.compile(r":?-+:?")
-WORDS = re.compile(r"\S*\s*")  # including the space after them
+WORDS = re.compile(r"\S*\s*")  # words with the space after them
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below optional headings. A side is the share of a column's padding that precedes its text.
+    """Rows of cells below optional headings. `sides` has the share of each column's padding that precedes its text.
 
     A note belongs to a row, and follows it on separate lines. Words of up to `longest` cells are never split.
     """
@@ -81,7 +81,7 @@ class Table:
         return "".join(line.rstrip() + "\n" for line in lines)
 
     def _least(self, column: int) -> int:
-        """The least width of a column: numbers and words stay whole."""
+        """The minimum width of a column: numbers and words are not split."""
         cells = [row[column] for row in self.rows]
         words = [cell_len(word) for cell in [*cells, *self.heads[column : column + 1]] for word in _plain(cell).split()]
         numbers = map(_size, cells) if self.sides[column] == 1.0 else ()
@@ -149,7 +149,7 @@ def fitted(columns: Sequence[int], least: Sequence[int], room: int) -> list[int]
 
 
 def wrapped(cell: Cell, width: int, *, split: bool = True) -> list[Cell]:
-    """The lines of a cell: words that fit stay whole, longer ones are split, or are lines of their own."""
+    """The lines of a cell. Words that fit are not split. Longer ones are split, or get their own line."""
     width = max(2, width)  # a character may be two cells wide
     lines: list[Cell] = [[]]
     used = 0

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 BRACKETS_ON, BRACKETS_OFF = "\x1b[?2004h", "\x1b[?2004l"
 PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
 TOGETHER = 0.01  # maximum seconds between lines of a paste
-GOES_ON = 0.1  # the same after many characters at once, which cannot be typed
+GOES_ON = 0.1  # the same after many characters at once, which must be a paste
 MANY = 64
 REPORT = re.compile(r"\x1b\[\d+;\d+R")
-INTERRUPT = "\x03"  # Ctrl-C, where the terminal sends no signal for it
+INTERRUPT = "\x03"  # Ctrl-C as a key, if the terminal sends no signal for it
 FIRST = re.compile(r"(/[a-zA-Z]+!?( [^\r\n]*)?)?[\r\n]")
 
 
@@ -28,7 +28,7 @@ class Bursts:
     def __init__(self, fd: int, read: Callable[[], str]) -> None:
         self._fd = fd
         self._read = read
-        self._inside = False  # within a bracketed paste
+        self._inside = False  # whether the input is within a bracketed paste
         self._tail = ""  # the end of earlier input, which may be half a bracket
         self._lock = threading.Lock()
         self._drops = 0
@@ -76,7 +76,7 @@ class Bursts:
     def _ready(self, seconds: float) -> bool:
         try:
             return bool(select.select([self._fd], [], [], seconds)[0])
-        except OSError:  # on Windows, only sockets support select
+        except OSError:  # on Windows, `select` works for sockets only
             return False
 
     def _marked(self, data: str) -> str:
@@ -91,7 +91,7 @@ class Bursts:
 def marked(data: str) -> str:
     """Adds brackets around several lines.
 
-    Line ends at the start and end are Enter; preceding commands stay separate.
+    Line ends at the start and at the end stand for the Enter key. Commands before the text stay separate.
     """
     if reports := REPORT.findall(data):  # cursor position reports, which the prompt has requested
         return "".join(reports) + marked(REPORT.sub("", data))
@@ -145,7 +145,7 @@ class Background:
 def quiet() -> Iterator[None]:
     """Disables echo and line mode, keeps Enter and Ctrl-C as keys, and requests paste brackets.
 
-    As a signal, Ctrl-C would have no position among the other keys, and the terminal would drop some of them.
+    If Ctrl-C were a signal, its position among the keys would be unknown, and the terminal would drop some keys.
     """
     import termios
 

@@ -40,7 +40,7 @@ def read_text(path: str, most: int = MOST_BYTES) -> str:
 
 
 def _read(file: IO[bytes], where: str, most: int, size: int = 0) -> bytes:
-    """The bytes of a file of some size, or of a pipe or a device, which has none and may have no end."""
+    """The bytes of a regular file, or of a pipe or a device, whose size is unknown and may be endless."""
     data = bytearray()
     while max(size, len(data)) <= most and (part := file.read(1 << 20)):
         data += part

@@ -104,7 +104,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     )  # fmt: skip
     found = tune(runner, file, limits, lambda line: print_text(line, err=True))
     models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}
-    if before is not None:  # choices that were not measured again
+    if before is not None:  # keeps earlier choices that were not measured again
         models = list(dict.fromkeys([*before.models, *models]))
         choices = {choice.what: choice for choice in before.choices} | choices
     driver, kernels = adapter.driver, fingerprint()

@@ -1,11 +1,11 @@
-"""Wraps text that arrives in pieces: breaks lines between words at the terminal's width, and never revises output."""
+"""Wraps text that arrives in pieces: breaks lines between words at the terminal's width. Printed text never changes."""
 
 from collections.abc import Callable, Iterator
 
 from rich.cells import cell_len
 
 Piece = tuple[str, str]  # a text, and the name of its style
-JOINER = "\u200d"  # the character after it joins the one before it
+JOINER = "\u200d"  # joins the next character to the previous one
 
 
 class Wrap:
@@ -91,7 +91,7 @@ class Wrap:
         for text, style in self._word:
             self._write(text, style)
         self.column += size
-        if self.column > width:  # longer than a line: the terminal has broken it
+        if self.column > width:  # the word is longer than a line, and the terminal has broken it
             self.column = self.column % width or width
         self._word, self._gap, self._goes_on = [], "", False
 

@@ -10,7 +10,7 @@ from .keys import opens
 
 
 def same_origin(headers: Mapping[bytes, bytes]) -> bool:
-    """True for a page of this server, and for a program other than a browser."""
+    """True for pages of this server, and for programs other than browsers."""
     origin = headers.get(b"origin", b"").decode("latin-1")
     return not origin or urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
 

@@ -1,4 +1,4 @@
-"""The answers to one request, read in an event loop. Tokens come from the engine's thread."""
+"""The answers to one request, read in an event loop. Their tokens come from the engine's thread."""
 
 import asyncio
 from collections import deque
@@ -66,7 +66,7 @@ class Answers:
         answer = Answer(driver, request, reader, put, **more)
         self.each.append(answer)
         self.running += 1
-        if self._closed:  # meanwhile, by another thread
+        if self._closed:  # another thread has closed it meanwhile
             answer.close()
         return answer
 
@@ -91,7 +91,7 @@ class Answers:
                     self.running = sum(answer.running for answer in self.each)
                 elif self._progress and isinstance(item, PromptProgress):
                     reused = self.each[index].completion.stats.reused_tokens
-                    first = index not in self._reading and reused < item.done  # as in llama-server
+                    first = index not in self._reading and reused < item.done  # reported once, as in llama-server
                     news += [(index, replace(item, done=reused))] * first + [(index, item)]
                     self._reading.add(index)
             if news or self.ended:

@@ -27,9 +27,9 @@ NOT_COUNTED = (
     "output_tokens_details",
     "server_tool_use",
     "service_tier",
-)  # of usage
+)  # names of fields of usage
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-OLDER = ("thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result")  # parts without text
+OLDER = ("thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result")  # types of parts without text
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
@@ -196,7 +196,7 @@ def _assistant(parts: list[Any], where: str) -> list[Json]:
 def _user(parts: list[Any], where: str) -> list[Json]:
     """Converts a user message; tool results become separate messages before the user's text.
 
-    Messages of tools hold text alone, so that images and files of a result are the user's.
+    Tool messages hold only text, so images and files in a result become parts of the user's message.
     """
     results, rest = [], []
     for part in parts:

@@ -54,7 +54,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
 SHAPES: tuple[tuple[str, Family], ...] = (
     ("/v1/messages", anthropic.FAMILY),
     ("/api/", ollama.FAMILY),
-    ("", openai.FAMILY),  # also for the path *
+    ("", openai.FAMILY),  # the default, also for the path *
 )
 
 
@@ -70,7 +70,7 @@ def create_app(service: Service) -> App:
     pages |= {path: File(content, media_type) for path, (content, media_type) in page.files().items()}
     routes += [StarletteRoute(path, file, methods=["GET"]) for path, file in pages.items()]
     router: Any = Router(routes, redirect_slashes=False, default=_not_found)
-    open_paths = frozenset({*OPEN_PATHS, *pages})  # the page asks for the key itself
+    open_paths = frozenset({*OPEN_PATHS, *pages})  # the page itself asks the user for the key
     return Edge(_routed(router), service, family_of, open_paths)
 
 

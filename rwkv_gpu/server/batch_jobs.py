@@ -1,4 +1,7 @@
-"""Runs batches: each line becomes a low-priority request. Batches are limited, and visible to their owner only."""
+"""Runs batches: each line becomes a low-priority request. The number of batches is limited.
+
+Only its owner sees a batch.
+"""
 
 import asyncio
 import time
@@ -11,12 +14,12 @@ from .call import Json, dumps
 from .errors import RETRY_AFTER, ApiError
 from .stored_files import KEPT, File, StoredFiles
 
-MOST = 256  # batches of a key that are kept
-MOST_RUNNING = 16  # batches of a key that have not ended
+MOST = 256  # maximum number of kept batches of a key
+MOST_RUNNING = 16  # maximum number of running batches of a key
 MOST_RUNNING_OF_ALL = 64
 MOST_OF_ALL = 4096
 MOST_LINES = 50_000
-WINDOW = 24 * 3600.0  # seconds that a batch may take
+WINDOW = 24 * 3600.0  # maximum seconds that a batch takes
 
 Kind = Literal["succeeded", "errored", "canceled", "expired"]
 
@@ -50,7 +53,7 @@ class Batch:
     files: tuple[File, ...]
     created: float = field(default_factory=time.time)
     counts: Counter[str] = field(default_factory=Counter)
-    unrun: Kind = "canceled"  # how the rest ends
+    unrun: Kind = "canceled"  # the outcome of lines that have not run
     cancelled_at: float | None = None
     ended_at: float | None = None
     fault: ApiError | None = None

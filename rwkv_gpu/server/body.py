@@ -13,7 +13,7 @@ Json = dict[str, Any]
 LIST = "list"  # name of a body that is a list
 MAX_DEPTH = 64  # levels of nested lists and objects
 PATIENCE = 30.0  # seconds that a client has for a small body
-RATE = 16 << 10  # bytes a second of a large one, at least
+RATE = 16 << 10  # minimum bytes per second of a large body
 OFF_LOOP = 1 << 16  # bytes; a larger body is parsed on a thread
 
 
@@ -24,7 +24,10 @@ class Disconnected(Exception):
 async def read_json(
     receive: Receive, headers: dict[bytes, bytes], most: int, *, is_list: bool = False, may_be_empty: bool = False
 ) -> tuple[Json, int]:
-    """Reads a JSON object; returns it and the size of the body. With `is_list`, a list, as an object's item LIST."""
+    """Reads a JSON object; returns it and the size of the body.
+
+    With `is_list`, reads a list, returned under the key LIST.
+    """
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding not in (b"identity", b""):
         raise ApiError(415, "compressed bodies are not taken; send the JSON as it is")
@@ -45,7 +48,7 @@ async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byte
     began = asyncio.get_running_loop().time()
     while True:
         try:
-            # Not wait_for, which creates a task for each piece before Python 3.12
+            # Not `wait_for`: before Python 3.12, it creates a task for each piece
             async with asyncio.timeout_at(began + patience(size)):
                 message = await receive()
         except TimeoutError:
@@ -63,7 +66,7 @@ async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byte
 
 
 def patience(size: int) -> float:
-    """Seconds in which a body of `size` bytes must have come."""
+    """Seconds within which a body of `size` bytes must arrive."""
     return PATIENCE + size / RATE
 
 

@@ -32,9 +32,9 @@ class Call:
     task: asyncio.Task[None] | None = None  # the task that answers it
     route: str = ""  # route pattern, without values of the variable parts
     fault: ApiError | None = None  # why it failed
-    ended: ApiError | None = None  # why it was ended from outside
+    ended: ApiError | None = None  # the error with which it was ended from outside
     stop: Callable[[], None] = lambda: None  # ends its answers as if they were complete
-    release_time_limit: Callable[[], None] = lambda: None  # lets it take any time
+    release_time_limit: Callable[[], None] = lambda: None  # removes its time limit
     detached: bool = False  # whether it continues without its connection
     owner: bytes = b""  # digest of its API key
     background: bool = False  # a line of a batch, which waits for other requests

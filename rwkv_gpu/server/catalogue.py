@@ -35,7 +35,7 @@ Load = Callable[[str, Progress], LLM]  # a path, or the name of a repository
 
 
 class LoadFailed(ApiError):
-    """A model cannot be loaded; has the reason."""
+    """A model cannot be loaded. The exception has the reason."""
 
     def __init__(self, status: int, message: str, error: RwkvGpuError) -> None:
         super().__init__(status, message, code="model_load_failed", retry_after=5 if status == 503 else None)
@@ -117,9 +117,9 @@ class Catalogue:
         self._read_at = -FRESH  # time of the last listing of the folder
         self._most_loaded = most_loaded  # maximum loaded models
         self._warmup = warmup  # whether a model is warmed up after loading
-        # Whether the process only serves, so that its garbage collector may be configured
+        # Whether the process does nothing but serve, so that its garbage collector may be configured
         self._own_process = own_process
-        self._any_name = any_name  # whether the only model answers to any name
+        self._any_name = any_name  # whether a single model answers to any name
         self._defaults = defaults
         self._loads = asyncio.Lock()
         self._idle = asyncio.Event()  # set when a model in use becomes idle
@@ -159,7 +159,7 @@ class Catalogue:
         self._read_at = -math.inf
 
     def has(self, name: str) -> bool:
-        """True if a model has this name, or answers to it."""
+        """True if a model has this name, or answers to any name."""
         try:
             self.find(name, strict=True)
         except ApiError:
@@ -169,7 +169,7 @@ class Catalogue:
     def find(self, name: str | None, *, strict: bool = False) -> ServedModel:
         """The model with that name or alias; by default the first. `NAME:latest`, as in ollama, means NAME.
 
-        The short name of a popular model finds the file that has it. With `strict`, no model answers to any name.
+        The short name of a popular model finds the file that has it. With `strict`, the name must be that of a model.
         """
         known = self._known(name) or self.models
         if name is None and known:
@@ -247,7 +247,7 @@ class Catalogue:
         return await asyncio.shield(model.loading)
 
     async def preloaded(self, model: ServedModel) -> None:
-        """Loads a model for later requests; an error is logged and stays its state."""
+        """Loads a model for later requests; an error is logged, and becomes the model's state."""
         with suppress(LoadFailed):
             await self.loaded(model)
 
@@ -264,7 +264,7 @@ class Catalogue:
         llm, model.llm = model.llm, None
         LOG.info("model unloaded", extra={"fields": {"model": model.name}})
         await asyncio.to_thread(llm.close)
-        del llm  # so that it can be garbage-collected
+        del llm  # drops the reference, so that it can be garbage-collected
         await self._collect()
         return True
 
@@ -296,7 +296,7 @@ class Catalogue:
             if self._own_process:
                 warm.add_done_callback(lambda _: collector.pass_over_what_is_left())
         await self._collect()
-        if model.llm is llm and not model.leases:  # for example the first model, before any request
+        if model.llm is llm and not model.leases:  # unused, for example the first model before any request
             self._rest(model)
         return llm
 

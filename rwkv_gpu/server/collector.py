@@ -1,6 +1,7 @@
 """Keeps Python's garbage collector from scanning objects that live as long as a model, which would pause all streams.
 
-A scan took 0.1 s in the middle of requests. Only for processes that serve alone, as the collector is process-wide.
+A scan took 0.1 s in the middle of requests. Only for processes that do nothing but serve, as the collector is
+process-wide.
 """
 
 import gc

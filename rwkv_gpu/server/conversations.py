@@ -29,7 +29,7 @@ def routes(service: Service) -> list[Route]:
 async def read(service: Service, call: Call) -> Response:
     """The branches of the file in the part `file` of a form.
 
-    Its state serves requests with the `cache_salt` of the form, if it is of this model.
+    If its state belongs to this model, requests with the `cache_salt` of the form can use it.
     """
     file = call.body.get("file")
     if not isinstance(file, Upload):

@@ -1,4 +1,4 @@
-"""The text of PDF files, for the page."""
+"""Reads the text of PDF files, for the chat page."""
 
 from .call import Call, Response, Whole
 from .endpoint import Endpoint

@@ -23,7 +23,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 LOCAL = ("localhost", "127.0.0.1", "::1")
-OPEN_PATHS = ("/health", "/v1/health")  # reveal nothing, and are used without a key
+OPEN_PATHS = ("/health", "/v1/health")  # need no key, and reveal nothing
 HEADER_NAMES = re.compile(rb"[\w.-]+( *, *[\w.-]+)*")
 GONE = 499  # status in the log if the client disconnected before its response, as in nginx
 LOG = logging.getLogger("rwkv_gpu.access")
@@ -97,7 +97,7 @@ class Edge:
             if host == allowed.lower() or (allowed.startswith("*.") and host.endswith(allowed[1:].lower())):
                 return
         if config.api_keys and not config.allowed_hosts and not _is_local(config.host):
-            return  # a rebound page does not have a key
+            return  # after DNS rebinding, a page has no key
         raise ApiError(
             403,
             f"this server does not answer to the name {host[:100]!r}; --allowed-hosts adds names",
@@ -180,7 +180,8 @@ def _is_local(host: str) -> bool:
 async def _preflight(send: Send, names: bytes, allowed: bool) -> None:
     """Answers a browser that asks whether a page may send headers with these names.
 
-    Clients send headers of their own, such as OpenAI's library with its version. None of them grants access.
+    Any header is allowed, as clients send their own, such as the version of OpenAI's library. None of them grants
+    access.
     """
     headers = [(b"content-length", b"0")]
     if allowed:

@@ -62,7 +62,7 @@ class Endpoint:
     async def _answer(self, call: Call, receive: Receive, send: Send) -> None:
         """Runs the handler to its end, or until the client disconnects.
 
-        It runs in the connection's task. A task of its own would start only after all requests that arrived together.
+        It runs in the connection's task: a new task would start only after all requests that arrived together.
         """
         task = call.task = asyncio.current_task()
         assert task is not None
@@ -71,7 +71,7 @@ class Endpoint:
             await self._respond(call, send)
         except asyncio.CancelledError:
             if not watch.done() and call.ended is None:
-                raise  # the server ends the connection
+                raise  # the server closes the connection
             if call.ended is None:
                 call.notes["outcome"] = "disconnected"
         finally:

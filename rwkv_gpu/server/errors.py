@@ -24,7 +24,7 @@ FIELD = re.compile(r"([a-z_]+)[\w.\[\]]*(?: of (?:'[^']*'|token \d+))? (?:is|has
 T = TypeVar("T")
 TYPES: Mapping[type, str] = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
 LONGEST = 4000  # characters of a message, which may quote what a client sent
-RETRY_AFTER = 1  # seconds, unless a better value is known
+RETRY_AFTER = 1  # seconds until a retry, unless a better value is known
 
 KINDS = {
     400: "invalid_request_error",

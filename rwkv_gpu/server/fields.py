@@ -12,7 +12,7 @@ from .call import Call, Json
 from .errors import ApiError, shown, typed
 from .slots import wanted_slot
 
-# Our additional settings, and those named as in vLLM and llama.cpp. Processors are Python, not JSON.
+# Our own settings, and those with the names of vLLM and llama.cpp. Processors are left out, as they are Python code.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
 LONGEST_SALT = 256  # characters
 SERVING = frozenset({"timeout", "resumable", "cache_salt", "id_slot"})  # handled by the server itself, in all families
@@ -20,7 +20,7 @@ SERVING = frozenset({"timeout", "resumable", "cache_salt", "id_slot"})  # handle
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one kind of request. Unknown fields are ignored too, and reported under the name that was sent."""
+    """The fields of one kind of request. Unknown fields are ignored, too, and reported under the name that was sent."""
 
     honoured: frozenset[str]
     ignored: Mapping[str, str]  # with the reason
@@ -177,7 +177,7 @@ LLAMA_INFILL = Fields(
     {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
 )
 
-# Values of refused fields that request nothing.
+# Values of refused fields that are accepted because they have no effect.
 NOTHING: tuple[object, ...] = (None, False, "", [], {}, "none")
 
 

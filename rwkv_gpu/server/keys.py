@@ -13,7 +13,7 @@ def owner_of(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def salt_of(owner: bytes, given: str) -> str:
-    """The cache salt that results from an API key and the salt in its request. It reveals neither."""
+    """The cache salt for an API key and the salt in its request. It reveals neither of them."""
     return sha256(owner + given.encode("utf-8", "surrogatepass")).hexdigest()
 
 

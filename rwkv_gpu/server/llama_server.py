@@ -100,7 +100,7 @@ async def adapters(service: Service, call: Call) -> Response:
 
 
 async def scale_adapters(service: Service, call: Call) -> Response:
-    """Sets the scales of the first model's adapters for requests that set none, until it is unloaded.
+    """Sets the default scales of the first model's adapters, until the model is unloaded.
 
     They change the answers of all clients, so a server with keys requires an admin key.
     """
@@ -236,7 +236,7 @@ def _settings(fields: Json) -> Json:
 
 
 def _biases(llm: LLM, given: Any) -> Any:
-    """Logit biases by token id; as in llama-server, also pairs, texts instead of tokens, and false for a ban."""
+    """Logit biases by token id. As in llama-server, pairs, texts in place of tokens, and false for a ban work, too."""
     pairs = [*given.items()] if isinstance(given, Mapping) else given
     if not isinstance(pairs, list) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in pairs):
         raise ApiError(
@@ -255,7 +255,7 @@ def _biases(llm: LLM, given: Any) -> Any:
 
 
 def _scales(llm: LLM, given: Any) -> Any:
-    """Adapter scales by name; as in llama-server, also a list of adapter ids with scales."""
+    """Adapter scales by name. As in llama-server, a list of adapter ids with scales works, too."""
     if not isinstance(given, list):
         return given
     names, scales = [name for name, _ in llm.info.adapters], {}
@@ -275,7 +275,10 @@ OWN_FORMS = {"logit_bias": _biases, "lora": _scales}
 
 
 def _probabilities(llm: LLM, events: Iterable[Event], asked: Json) -> list[Json]:
-    """The log probabilities of tokens, each with its most likely alternatives; after sampling, the probabilities."""
+    """The log probabilities of tokens, with the most likely alternatives of each.
+
+    `post_sampling_probs`: the probabilities.
+    """
     drawn = asked.get("post_sampling_probs") is True
     name = "top_probs" if drawn else "top_logprobs"
     return [
@@ -343,6 +346,6 @@ async def _events(running: Running, model: str, asked: Json, paths: Sequence[str
                 if asked.get("logprobs"):
                     piece["completion_probabilities"] = _probabilities(running.llm, [one], asked)
                 yield event(piece)
-    asked = {name: value for name, value in asked.items() if name != "logprobs"}  # the pieces had them
+    asked = {name: value for name, value in asked.items() if name != "logprobs"}  # the pieces already have them
     for index in range(len(running.answers.each)):
         yield event(_ended(running, index, model, asked, paths, content=held.pop(index, ""), tokens=[]))

@@ -20,7 +20,7 @@ from .routes import Route, delete, post
 from .service import Service
 
 SUCCESS = {"success": True}
-FROM_ONLY = "model", "name", "from", "stream"  # fields of /api/create that only give another name
+FROM_ONLY = "model", "name", "from", "stream"  # fields of an /api/create that only copies a model
 OF_PRESETS = "modelfile", "system", "template", "parameters", "messages", "license"
 
 
@@ -85,7 +85,7 @@ async def unload(service: Service, call: Call) -> Response:
     model = service.catalogue.find(name, strict=True)
     if model.state not in ("ready", "loading"):
         raise ApiError(400, f"the model {model.name} is not loaded", param="model")
-    model.keep_alive = 0.0  # a model in use is unloaded after its last request, a loading one after that
+    model.keep_alive = 0.0  # unloads a model in use after its last request, also one that is loading
     await service.catalogue.unload(model)
     return Whole(SUCCESS)
 
@@ -151,7 +151,7 @@ async def _remove(service: Service, name: str) -> None:
     try:
         model: ServedModel | None = catalogue.find(name, strict=True)
     except ApiError:
-        model = None  # its file may be a partial download
+        model = None  # not a known model, but its file may be a partial download
     if model is not None:
         if not Path(model.path).is_relative_to(store.folder):
             why = f"{model.name} is not a downloaded model; whoever runs the server can delete its file"

@@ -1,6 +1,6 @@
 """Fetches the images that messages name by URL: from allowed hosts only, and never from private addresses.
 
-An address is checked where it is used: the connection goes to the address itself, so a second look-up cannot change it.
+The connection goes to the checked address itself, so a second DNS look-up cannot change it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from rwkv_gpu.llm.images import KINDS, MOST_BYTES, MOST_IMAGES, url_of
 from .errors import ApiError
 
 PATIENCE = 20.0  # seconds for all images of a request
-MOST_HEAD = 1 << 16  # bytes of an answer before its body
+MOST_HEAD = 1 << 16  # bytes of a response before its body
 MOST_REDIRECTS = 5
 MOST_URL = 1 << 13  # characters of a URL
 MOST_ADDRESSES = 4  # addresses of a host that are tried
@@ -69,7 +69,7 @@ class Target:
     host: str
     port: int
     secure: bool
-    path: str  # with the query
+    path: str  # path and query
 
     @property
     def request(self) -> bytes:

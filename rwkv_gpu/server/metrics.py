@@ -19,7 +19,7 @@ LONG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 SHORT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
 Gauges = Callable[[], Iterable[tuple[str, str, str, float]]]  # name, description, model, value
 
-# Names of the same metrics in llama-server and vLLM, and our gauge or kind of tokens
+# Names of the same metrics in llama-server and vLLM, and with our gauge or kind of tokens
 LLAMA_TOKENS = {
     "prompt_tokens_cached": "cached", "tokens_predicted": "generated",
     "spec_decode_num_draft_tokens": "drafted", "spec_decode_num_accepted_tokens": "accepted",

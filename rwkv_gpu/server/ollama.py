@@ -43,7 +43,7 @@ STEP = re.compile(rf"({NUMBER})(ns|us|µs|ms|s|m|h)")
 DURATION = re.compile(rf"[-+]?(?:{NUMBER}|(?:{STEP.pattern})+)")
 NOT_HERE = ("push", "blobs/{digest:path}")
 FOREVER = 1e9  # seconds; a longer keep-alive never ends
-ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # reported unload time of a model that stays loaded
+ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # the unload time reported for a model that stays loaded
 
 
 def error_body(error: ApiError, _request_id: str) -> Json:
@@ -101,7 +101,7 @@ async def ps(service: Service, _: Call) -> Response:
 
 
 def _length(name: str, *lengths: int | None) -> Json:
-    """Context length: the first known value. Empty without a limit, as clients read 0 as no room."""
+    """The context length: the first known value. Empty without a limit, because clients would read 0 as no room."""
     known = [length for length in lengths if length]
     return {name: known[0]} if known else {}
 
@@ -359,7 +359,7 @@ async def _deltas(running: Running) -> AsyncGenerator[Json]:
         elif call is not None:
             try:
                 arguments = json.loads(call["function"]["arguments"])
-            except ValueError:  # cut off by the length of the answer
+            except ValueError:  # the call was cut off by the length limit
                 arguments = {}
             delta["tool_calls"] = [{"function": {"name": name, "arguments": arguments}}]
         if delta:
@@ -384,7 +384,7 @@ async def embed(service: Service, call: Call) -> Response:
     name, began = _name(service, call, fields), time.monotonic()
     if "input" not in fields:
         raise ApiError(400, "input is missing; give a text or a list of texts", param="input")
-    if fields["input"] in ("", []):  # Ollama then loads the model
+    if fields["input"] in ("", []):  # then Ollama only loads the model
         served, _ = await service.use(call, name)
         return Whole({"model": served.name, "embeddings": []})
     truncate = _truncate(fields)

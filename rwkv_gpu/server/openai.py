@@ -139,9 +139,10 @@ def chat_request(call: Call) -> tuple[Any, Json]:
 
 
 def begun(messages: Any) -> tuple[Any, bool]:
-    """The messages, and whether the answer continues the last one, as it does with an assistant's in llama-server.
+    """The messages, and whether the answer continues the last one: it does if that is the assistant's, as in
+    llama-server.
 
-    A last message of the assistant that has no text is left out.
+    An assistant's last message without text is left out.
     """
     last = messages[-1] if isinstance(messages, list) and len(messages) > 1 else None
     if not isinstance(last, dict) or last.get("role") != "assistant" or last.get("tool_calls"):
@@ -201,7 +202,7 @@ async def _answer(
 
 
 async def _echo(silent: Json) -> AsyncGenerator[bytes]:
-    """A stream of the prompt only."""
+    """A stream that only echoes the prompt."""
     yield event(silent) + DONE
 
 
@@ -245,7 +246,7 @@ class Frames:
 
 
 def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> bytes:
-    """The last chunks of an answer. OpenAI has no finish reason for an answer stopped from outside."""
+    """The last chunks of an answer. OpenAI's API has no finish reason for an answer that was stopped from outside."""
     if completion.finish_reason in ("abort", "running"):
         completion = replace(completion, finish_reason="stop")
     return b"".join(event(chunk) for chunk in reply.closing(index, completion))

@@ -71,7 +71,7 @@ async def props(service: Service, call: Call) -> Response:
         found |= {
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,
-            # Without a limit, the training length; clients read 0 as no room.
+            # Without a limit, the training length is reported, because clients would read 0 as no room.
             "default_generation_settings": {
                 "n_ctx": info.context or info.trained_context or 0,
                 "params": settings_of(sampling(None, llm.default_settings(DEFAULTS), {})),
@@ -89,7 +89,7 @@ async def props(service: Service, call: Call) -> Response:
 
 
 def chat_format_of(llm: LLM) -> ChatFormat | None:
-    """A model's chat format; None if its file has no template, and for an encoder."""
+    """A model's chat format; None for an encoder, or if its file has no template."""
     if llm.info.encoder:
         return None
     try:

@@ -19,10 +19,10 @@ HEAD_SECONDS = 30.0  # time to send it, and idle time of a new connection
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
-    """Closes connections that send endless headers, or none: uvicorn limits neither.
+    """Closes connections that send endless headers or no headers, neither of which uvicorn limits.
 
-    A request that offers to upgrade to another protocol, such as HTTP/2 from Java's client, is answered in HTTP/1 with
-    its body, which uvicorn would drop. HTTP/1.0 gets no chunked responses.
+    A request may offer to upgrade to another protocol: Java's client offers HTTP/2. Such a request is answered in
+    HTTP/1. Its body is read, which uvicorn would drop. HTTP/1.0 clients get no chunked responses.
     """
 
     parser: Any
@@ -33,11 +33,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._head_bytes = 0
         self._in_body = False
         self._body_began = 0.0
-        self._body_bytes = 0  # without chunk sizes, extensions and trailers
-        self._around_bytes = 0  # those, less what chunks need
+        self._body_bytes = 0  # bytes of the body without chunk sizes, extensions and trailers
+        self._around_bytes = 0  # bytes of chunk sizes, extensions and trailers, minus what chunks need
         self._chunks = 0  # number of chunks that began in the current piece
         self._body_timer: asyncio.TimerHandle | None = None
-        self._reads_on = False  # after a response that closes the connection, as the client still sends
+        self._reads_on = False  # whether it reads on after a closing response, as the client still sends
         self._cycles: list[Any] = []  # requests without a complete response; several if a client pipelines
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
@@ -118,7 +118,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().on_message_complete()
 
     def end_response(self) -> None:
-        """Closes the connection. If a body still comes, reads on for a while: or else the client loses the response."""
+        """Closes the connection.
+
+        If the client still sends a body, reads on for a while: otherwise it would lose the response.
+        """
         if self._in_body and not self.transport.is_closing() and self.transport.can_write_eof():
             self._reads_on = True
             self.transport.write_eof()
@@ -166,7 +169,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self.transport.close()
 
     def _body_too_slow(self) -> None:
-        """Closes the connection of a body that is not read because its request was refused. Others get 408."""
+        """Handles a body that arrives too slowly: sends 408, or closes the connection if the request was already
+        refused.
+        """
         left = self._body_began + body.patience(self._body_bytes) - self.loop.time()
         if left <= 0 and self.cycle.response_complete:
             self.transport.close()

@@ -132,7 +132,7 @@ class Pulls:
 
         try:
             loop.call_soon_threadsafe(end)
-        except RuntimeError:  # the server has ended
+        except RuntimeError:  # the server has ended meanwhile
             return
 
     def _progress(self, pull: Pull, file: RemoteFile) -> Progress:

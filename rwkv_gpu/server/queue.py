@@ -10,7 +10,7 @@ from .errors import ApiError
 # A request's due time is its arrival plus one second per TOKENS_PER_SECOND prompt tokens. So short prompts overtake
 # long ones, and only requests that arrive within a few seconds overtake a long one.
 TOKENS_PER_SECOND = 1000
-BACKGROUND_DELAY = 3600.0  # seconds by which a line of a batch lets later requests overtake it
+BACKGROUND_DELAY = 3600.0  # a line of a batch is overtaken by requests that arrive up to this many seconds later
 SLOWEST_RETRY = 60.0  # maximum seconds that a client is asked to wait
 RECENT = 0.1  # weight of the last request in the mean duration of a request
 
@@ -21,9 +21,9 @@ class Ticket:
 
     arrived: float
     tokens: int = 0  # prompt tokens, once known
-    slots: int = 0  # number that it holds
+    slots: int = 0  # number of slots that it holds
     wanted: int = 1
-    background: bool = False  # a line of a batch: it takes no room in the queue
+    background: bool = False  # whether it is a line of a batch, which takes no room in the queue
     turn: asyncio.Future[None] | None = field(default=None, repr=False)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from .call import Json
 from .errors import ApiError
 
-# The values of templates with levels of reasoning; others only switch it on or off.
+# The values of templates that have levels of reasoning. Other templates only switch it on or off.
 EFFORTS = {
     "none": None,
     "minimal": "low",
@@ -24,5 +24,5 @@ def with_effort(asked: Json, effort: Any, field: str) -> None:
         raise ApiError(400, f"{field} is {effort!r}; it must be one of {', '.join(EFFORTS)}", param=field)
     asked.setdefault("think", effort != "none")
     variables = asked.get("chat_template_kwargs", {})
-    if effort != "none" and isinstance(variables, Mapping):  # otherwise the library refuses them
+    if effort != "none" and isinstance(variables, Mapping):  # other values are refused by the library
         asked["chat_template_kwargs"] = {"reasoning_effort": EFFORTS[effort], **variables}

@@ -10,7 +10,7 @@ from .pdf_reader import file_part
 from .reasoning import with_effort
 
 TEXTS = ("input_text", "output_text", "text", "refusal")  # types of parts that are text
-# Ends of types of items of a service's own tools
+# How the types of items end that belong to a service's own tools
 HOSTED = ("_search_call", "_interpreter_call", "shell_call", "shell_call_output", "mcp_call", "mcp_list_tools")
 REASONING = "reasoning"  # role of an item between messages
 IMAGE = "input_image"  # a type of parts that chats understand
@@ -105,7 +105,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
             role, content = item.get("role"), _text(item.get("content"), f"{where}.content")
             thought = _thought(messages) if role == "assistant" else {}
             messages.append({"role": role, "content": content, **thought})
-        case "custom_tool_call":  # called with a text
+        case "custom_tool_call":  # a tool that is called with a text
             _add(
                 messages,
                 {**item, "type": "function_call", "arguments": json.dumps({"input": item.get("input")})},
@@ -122,7 +122,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
         case "function_call_output" | "custom_tool_call_output":
             content = _text(item.get("output"), f"{where}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
-        case "reasoning":  # belongs to the assistant's next item
+        case "reasoning":  # reasoning belongs to the assistant's next item
             messages.append({"role": REASONING, "text": _reasoning(item)})
         case _:
             known = "message, function_call, function_call_output and reasoning"
@@ -130,7 +130,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
 
 
 def _thought(messages: list[Json]) -> Json:
-    """Takes reasoning items off the end, as a field of the message that follows them."""
+    """Removes reasoning items from the end. Returns them as a field of the message that follows them."""
     texts: list[str] = []
     while messages and messages[-1]["role"] == REASONING:
         texts.insert(0, messages.pop()["text"])
@@ -138,14 +138,14 @@ def _thought(messages: list[Json]) -> Json:
 
 
 def _reasoning(item: Json) -> str:
-    """The text of a reasoning item; empty if only its summary or an encrypted form came back."""
+    """The text of a reasoning item; empty if the client sent only a summary or an encrypted form."""
     content = item.get("content")
     parts = content if isinstance(content, list) else []
     return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 def _text(content: Any, where: str) -> Any:
-    """Returns a text, also from parts; a list of parts in the form of chat completions if images or files are there."""
+    """Returns a text, or the joined texts of parts. If there are images or files, returns parts of chat completions."""
     if not isinstance(content, list):
         return content
     parts = [_part(part, where) for part in content]

@@ -58,7 +58,7 @@ async def input_tokens(service: Service, call: Call) -> Response:
 
 
 def _before(service: Service, call: Call, fields: Json) -> None:
-    """Adds the items of the previous response before the input, if one is named, and resolves references to items."""
+    """If a previous response is named, puts its items before the input. Resolves references to items."""
     previous, given = fields.get("previous_response_id"), fields.get("input")
     if isinstance(given, list):
         given = fields["input"] = [

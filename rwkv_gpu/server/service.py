@@ -45,16 +45,16 @@ from .stored_responses import StoredResponses
 from .streams import Streams
 
 T = TypeVar("T")
-THREADS = 4  # for rendering, tokenising and compiling
+THREADS = 4  # threads for rendering, tokenising and compiling
 HANDOVER = 0.003  # maximum seconds that the event loop waits to fill a step
 SHORT = 2048  # bytes of a body that is prepared in the event loop, within 1 ms
-QUICK = Limits(value=1 << 14, work=1 << 20, seconds=0.002)  # limits for its template there
-LONG = 2048  # prompt tokens from which checking is done on a thread
+QUICK = Limits(value=1 << 14, work=1 << 20, seconds=0.002)  # limits for rendering its template there
+LONG = 2048  # prompts with at least this many tokens are checked on a thread
 
 
 @dataclass
 class Running:
-    """A request whose answers are being generated. It ends with its call."""
+    """A request whose answers are being generated. It ends together with its call."""
 
     service: "Service"
     call: Call
@@ -130,9 +130,9 @@ class Service:
     ) -> None:
         self.config = config
         self.catalogue = catalogue
-        self.pulls = pulls  # downloads of models, if an admin may start them
+        self.pulls = pulls  # downloads of models, if admins may start them
         self.tools = tools  # tools of MCP servers, for the page
-        self.tool_calls = 0  # running ones
+        self.tool_calls = 0  # number of running calls
         self.log = logging.getLogger("rwkv_gpu.server")
         self.draining = False
         self._threads = ThreadPoolExecutor(THREADS, "rwkv-gpu-request")
@@ -152,7 +152,7 @@ class Service:
         self.running: dict[Call, Running] = {}  # requests that hold engine slots
         self._calls: set[Call] = set()  # requests being answered
         self._begun: dict[LLM, int] = {}  # prompt tokens given to each engine since it was last woken
-        self._fresh = False  # whether any were added in this pass of the loop
+        self._fresh = False  # whether tokens were given in this pass of the loop
 
     async def begin(
         self, call: Call, model: str | None, prepare: Callable[..., Prepared], messages: Any = None
@@ -160,8 +160,8 @@ class Service:
         """Starts the answers to a request for a model. They end with the call.
 
         `prepare` checks and tokenises. It gets the model and options, and passes the options to
-        `llm.prepare_chat_completion` or `llm.prepare_completion`. With `messages`, these may be among the options,
-        with the images that were fetched.
+        `llm.prepare_chat_completion` or `llm.prepare_completion`. With `messages`, the options may contain the messages
+        with fetched images.
         """
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
@@ -238,7 +238,10 @@ class Service:
         return (await self.work(lambda: llm.prepare_chat_completion(**asked))).prompt_tokens
 
     async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
-        """Prepares a short request at once, since a thread handover would take longer; others on a thread."""
+        """Prepares a short request at once, since handing it to a thread would take longer.
+
+        Prepares others on a thread.
+        """
         if call.body_bytes <= SHORT:
             with suppress(Exceeded):
                 return prepare(limits=QUICK)

@@ -17,7 +17,7 @@ from .answers import Answers
 from .call import Call, Json
 from .errors import ApiError, shown
 
-NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f:*?\"<>|]{1,255}(?<![ .])")  # a file name on any system
+NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f:*?\"<>|]{1,255}(?<![ .])")  # a valid file name on any system
 T = TypeVar("T")
 
 
@@ -33,7 +33,7 @@ class Slot:
 
 @dataclass
 class Slots:
-    """The slots of a model. A request without `id_slot` gets the idle one that was unused longest."""
+    """The slots of a model. A request without `id_slot` gets the idle slot that was unused longest."""
 
     each: list[Slot] = field(default_factory=list)
 

@@ -1,7 +1,7 @@
 """Writes an OpenTelemetry span for each request, if its packages are installed and configured.
 
 `opentelemetry-instrument rwkv-gpu serve model.gguf` configures them by OpenTelemetry's environment variables. Without
-the package this does nothing.
+the package, this module does nothing.
 """
 
 import time

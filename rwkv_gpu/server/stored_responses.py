@@ -22,7 +22,7 @@ class Stored:
 
 
 class StoredResponses:
-    """The latest responses. The oldest make room for new ones. A response is visible to its owner only."""
+    """The latest responses. New ones replace the oldest. A response is visible to its owner only."""
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes

@@ -16,9 +16,9 @@ from .errors import ApiError
 
 MOST_BYTES = 1 << 20  # bytes of events that a stream keeps
 MOST_STREAMS = 256
-PATIENCE = 60.0  # seconds that a stream continues without a reader, and is kept after its end
+PATIENCE = 60.0  # seconds that a stream continues without a reader; also seconds that it is kept after its end
 BREAK = b"\n\n"  # between events
-LINE = b"\n"  # between lines of JSON, which are unnumbered: a client counts them
+LINE = b"\n"  # between lines of JSON. These have no numbers: clients count lines
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from .routes import Route, post
 from .service import Running, Service
 
 FORMS = "json", "text", "verbose_json"
-TEXTS = "file", "model", "prompt", "language", "response_format"  # fields whose text is not JSON
+TEXTS = "file", "model", "prompt", "language", "response_format"  # fields that are plain text, not JSON
 
 
 def routes(service: Service) -> list[Route]:

@@ -22,13 +22,13 @@ _CLEANUPS = (
 class Tokenizer(ABC):
     """A tokenizer with a vocabulary. Ids out of range raise BadInput; any text and any bytes can be encoded.
 
-    Subclasses define how plain bytes become ids, and how an id becomes bytes. `eot` ends a turn; for RWKV it is the
-    text "\\n\\n", which does not itself end generation. Each of `stop_ids` ends it; none of `suppressed` is sampled.
+    Subclasses define how plain bytes become ids, and how an id becomes bytes. `eot` ends a turn. For RWKV it is the
+    text "\\n\\n", which alone does not end generation. `stop_ids` end generation; `suppressed` ids are never sampled.
     """
 
     strip_space = False  # encode added the first piece's leading space, so decode removes it
     clean_spaces = False
-    keeps_text = False  # every byte of a text is in one of its tokens, except what `takes_spaces` absorbs
+    keeps_text = False  # tokens contain all bytes of a text, except spaces that `takes_spaces` absorbs
     takes_spaces: frozenset[int] = frozenset()  # special tokens that absorb the spaces after them
     takes_spaces_before: frozenset[int] = frozenset()
 
@@ -46,7 +46,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
-        """The ids of `text`, which holds no special token. `opening`: it follows nothing, or a special token."""
+        """The ids of `text`, which holds no special token.
+
+        `opening`: it is at the start, or follows a special token.
+        """
 
     def _text_of(self, token: int) -> bytes:
         """The bytes of an ordinary token."""
@@ -87,11 +90,11 @@ class Tokenizer(ABC):
 
     @cached_property
     def _longest(self) -> int:
-        """Maximum bytes of a token, or more: as the file spells it."""
+        """An upper bound of the bytes of a token: the longest spelling in the file."""
         return max(len(text.encode("utf-8", "surrogatepass")) for text in self.vocabulary.tokens)
 
     def fewest_tokens(self, text: str) -> int:
-        """A lower bound of the tokens of a text, which takes no time to compute; 0 where none is known."""
+        """A lower bound of the tokens of a text, which is quick to compute; 0 if none is known."""
         if not self.keeps_text or self.takes_spaces or self.takes_spaces_before:
             return 0
         return len(text) // max(4, self._longest)  # a character has at least one byte
@@ -137,7 +140,7 @@ def clean_spaces(text: bytes) -> bytes:
 
 
 def settled(text: bytes) -> int:
-    """Number of leading bytes of `text` whose cleaned form no longer depends on what follows."""
+    """Number of leading bytes of `text` whose cleaned form does not depend on the text that follows."""
     end = len(text)
     if text.endswith((b"r", b"v")):
         end -= 1  # may become " 're" or " 've"
@@ -157,7 +160,7 @@ class Detokenizer:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token: int) -> str:
-        """Returns the text that is certain after `token`: maybe nothing yet, never a partial character."""
+        """Returns the text that is certain after `token`. It may be empty, and never has a partial character."""
         text = self._piece(token)
         if self._strip_space and text:
             text = text.removeprefix(b" ")

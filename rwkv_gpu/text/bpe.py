@@ -20,7 +20,7 @@ class PreTokenizerWarning(UserWarning):
     """The file does not specify how words are split; the result may differ from training."""
 
 
-LONG = 10_000  # characters that take more than a millisecond
+LONG = 10_000  # texts of this many characters take more than a millisecond
 REMEDY = "update rwkv-gpu, or set the key to a name that means the same with llama.cpp's gguf_set_metadata.py"
 
 

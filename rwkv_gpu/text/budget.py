@@ -63,7 +63,7 @@ class Budget:
         self.spend(STEP * (1 + entries) if entries else weight)
 
     def grown(self) -> None:
-        """Forgets known weights, since a list has grown, and therefore also the values that contain it."""
+        """Forgets known weights: a list has grown, and with it all values that contain it."""
         self._known.clear()
 
     def weigh(self, value: object) -> tuple[int, int]:

@@ -11,7 +11,7 @@ class BuiltIn:
     mark: str | None = None
 
 
-# Models without a system role get the system text before the first user message.
+# For models without a system role: the system text comes before the first user message.
 _SYSTEM_FIRST = """\
 {%- set ns = namespace(system='') -%}
 {%- for m in messages -%}
@@ -29,7 +29,7 @@ _RWKV_TURNS = """\
 {%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}
 """
 
-# RWKV-7 G1, as published on 18 July 2026. RWKV World models were not trained with <think> blocks, which would ruin
+# RWKV-7 G1, as published on 18 July 2026. RWKV World models were not trained with <think> blocks, so these would spoil
 # their answers. The last marks lack their ">": the model writes it together with the line ends after it.
 _RWKV_G1 = """\
 {%- set names = {'system': 'System', 'user': 'User', 'tool': 'User', 'assistant': 'Assistant'} -%}
@@ -220,7 +220,7 @@ _MISTRAL3 = """\
 {%- endfor -%}
 """
 
-# Several may fit a vocabulary: the first whose mark it contains is used.
+# Several may fit a vocabulary. The first whose identifying token it contains is used.
 BUILT_IN = {
     "rwkv-world": BuiltIn(_RWKV_TURNS),
     "phi4": BuiltIn(_PHI4, "<|im_sep|>"),

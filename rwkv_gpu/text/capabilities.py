@@ -90,7 +90,7 @@ class Capabilities:
 
     @cached_property
     def two_systems(self) -> bool:
-        """False if one of two system messages at the start is left out, or both are refused."""
+        """False if the template leaves out one of two system messages at the start, or refuses them."""
         messages = self._after("a-system", "a-second")
         return all(self._shows(messages, text) for text in ("a-system", "a-second"))
 

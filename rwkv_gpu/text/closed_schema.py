@@ -1,6 +1,7 @@
-"""Narrows JSON schemas as llama.cpp does: otherwise a model would use everything that JSON Schema allows by default.
+"""Narrows JSON schemas as llama.cpp does. Otherwise, a model would add whatever JSON Schema allows by default.
 
-Objects with properties have no other keys. Integers have 64 bits, so that their digits end. A schema with
+Objects with properties have no other keys. Integers have 64 bits, so that they have a limited number of digits. A
+schema with
 properties is an object. `oneOf` is treated as `anyOf`.
 """
 
@@ -15,7 +16,7 @@ OPEN = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties", "allOf",
      "anyOf", "oneOf", "$ref", "if", "not"}
 )  # fmt: skip
-LIMIT = (1 << 63) - 1024  # the largest of 64 bits that is also a float, as llguidance stores it
+LIMIT = (1 << 63) - 1024  # the largest 64-bit integer that is also a float, as llguidance stores floats
 
 
 def closed(schema: Any) -> Any:

@@ -79,7 +79,10 @@ def _with_calls(messages: Sequence[Message], can: Capabilities) -> list[Message]
 
 
 def _with_ids(messages: Sequence[Message]) -> list[Message]:
-    """The messages with ids for calls and results that have none, as in Ollama's API: a result is of the next call."""
+    """The messages with ids for calls and results without one, as in Ollama's API.
+
+    Such results belong to the calls in order.
+    """
     found: list[Message] = []
     waiting: dict[object, object] = {}  # names of calls without a result, by id
     for message in messages:
@@ -99,7 +102,7 @@ def _with_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 def check_arguments(messages: Sequence[Message]) -> None:
-    """Refuses arguments that are not an object, such as those of a call that was cut off."""
+    """Refuses arguments that are not an object, for example of a call that was cut off."""
     for at, message in enumerate(messages):
         for n, call in enumerate(message.get("tool_calls", ())):
             given = call.get("function", call)["arguments"]
@@ -148,7 +151,7 @@ def _has_function(tool: Message) -> bool:
 
 
 def _described(function: Mapping[str, Any]) -> Message:
-    """A function with the parts that were left out: descriptions are empty texts."""
+    """A function with all required parts: missing descriptions become empty texts."""
     parameters = function.get("parameters") or {}
     properties = {
         key: _filled(value, description="") if isinstance(value, Mapping) else value

@@ -1,7 +1,7 @@
 """Translates GBNF, the grammars of llama.cpp, to Lark for llguidance: token by token, in linear time.
 
-Both write alternatives, groups and repetitions alike. They differ in rule definitions and character escapes. Lark's
-lexer also requires capital names for rules without recursion, which become terminals.
+Both write alternatives, groups and repetitions alike. They differ in rule definitions and character escapes. Rules
+without recursion become terminals, for which Lark requires names in capitals.
 """
 
 import json
@@ -39,7 +39,7 @@ class Rule:
     name: str
     parts: list[tuple[str, str]] = field(default_factory=list)  # kind and text
     names: set[str] = field(default_factory=set)
-    has_token: bool = False  # whether it matches a token by its id, as no terminal of Lark can
+    has_token: bool = False  # whether it matches a token by its id, which terminals of Lark cannot do
 
 
 def token_names(source: str) -> set[str]:
@@ -114,7 +114,7 @@ def _read(kind: str, text: str, source: str, at: int, ids: Mapping[str, int]) ->
 
 
 def _token(text: str, ids: Mapping[str, int]) -> str:
-    """Translates a token by its id or its text; with ! it is any other token."""
+    """Translates a token, given by its id or its text; with !, it stands for any other token."""
     inverted, name = text.startswith("!"), text.removeprefix("!")
     if not name.startswith("<["):
         if name not in ids:

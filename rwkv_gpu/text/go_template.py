@@ -32,7 +32,7 @@ OF_TURN = {  # fields of a template of one turn
     "IsThinkSet": "(enable_thinking is defined)", "Messages": "[]",
 }  # fmt: skip
 OF_ITEMS = {"Thinking": "reasoning_content"}  # fields of messages whose names differ by more than their case
-JSON = ("Arguments", "Tools", "ToolCalls", "Parameters", "Properties")  # fields that are shown as JSON
+JSON = ("Arguments", "Tools", "ToolCalls", "Parameters", "Properties")  # fields that are printed as JSON
 CHAT = """{%- set v = namespace() -%}
 {%- set System = messages|selectattr('role', 'equalto', 'system')|map(attribute='content')|join('\\n\\n') -%}
 """
@@ -275,7 +275,7 @@ def _comparison(sign: str) -> Callable[[Sequence[str]], str]:
     return lambda of: "(" + " or ".join(f"{of[0]} {sign} {one}" for one in of[1:]) + ")"
 
 
-FUNCTIONS: dict[str, tuple[int, int, Callable[[Sequence[str]], str]]] = {  # fewest and most arguments
+FUNCTIONS: dict[str, tuple[int, int, Callable[[Sequence[str]], str]]] = {  # minimum and maximum arguments
     **{name: (2, 9 if name == "eq" else 2, _comparison(sign)) for name, sign in COMPARISONS.items()},
     "and": (1, 9, lambda of: f"({' and '.join(of)})"),
     "or": (1, 9, lambda of: f"({' or '.join(of)})"),
@@ -313,7 +313,7 @@ def actions(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_action(source: str, at: int) -> int:
-    """Where an action ends: at }} outside of strings and comments."""
+    """The end of an action: the first }} outside of strings and comments."""
     begin = at
     if source[at:].lstrip()[:2] == "/*":
         at = max(at, source.find("*/", at))

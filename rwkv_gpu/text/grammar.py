@@ -105,7 +105,7 @@ class Grammars:
 
         Raises BadGrammar for a wrong grammar: at once, or, without `wait`, when the first mask is requested.
         """
-        # Otherwise it does not end the answer
+        # Otherwise such a token does not end the answer
         texts = frozenset(token for token in self._texts if f"<[{token}]>" not in form.source)
         free, mark, held = begun.partition(after) if after else ("", "", begun)
         if mark or form.kind == "schema":
@@ -147,13 +147,13 @@ class Grammar:
     ) -> None:
         self._name = NAMES[form.kind]
         self._session = session
-        # Text tokens that end an answer. The matcher treats them as ends only, while its byte-based mask includes them
-        # as text.
+        # Text tokens that end an answer. The matcher treats them only as ends, but its mask, which is based on bytes,
+        # includes them as text.
 
         self._texts = texts
         self._words = -(-size // 32)
         self._tokenizer = tokenizer
-        self.stop_ids = stop_ids  # tokens that end the answer; an end that is text, as RWKV's, makes it `done`
+        self.stop_ids = stop_ids  # tokens that end the answer; text that ends it, as in RWKV, makes it `done` instead
         self._after = after.encode()
         self._seen = free.encode()
         self._left = budget
@@ -165,7 +165,7 @@ class Grammar:
         return self._session.ready
 
     def when_ready(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` once they do: now, or from another thread."""
+        """Calls `callback` once `mask` and `done` return at once: now, or from another thread."""
         self._session.when_ready(callback)
 
     @property

@@ -1,10 +1,11 @@
 """Ends an answer in JSON before its budget does. Runs in the helper process, together with the answer's matcher.
 
 It keeps a way to end the answer, as tokens. If exactly that many tokens are left, only the next of them is allowed. If
-a few more are left, only tokens known to leave time for an end are allowed; if many are left, all except those known
-not to. The way is short, but not proven to be the shortest: strings with a pattern may have a shorter one. Similar
-tokens (`abc`, `xyz`) are tested by one representative, so a pattern that distinguishes them can make an answer miss its
-end.
+a few more are left, only tokens known to leave time for an end are allowed; if many are left, all tokens except those
+known to leave too little time. The way is short, but not proven to be the shortest: strings with a pattern may have a
+shorter one. One of
+several similar tokens (`abc`, `xyz`) is tested for all. So a pattern that distinguishes them can make an answer miss
+its end.
 """
 
 import re
@@ -13,15 +14,15 @@ from functools import cached_property
 from typing import Any
 
 LONGEST = 4096  # bytes of an end that is searched for
-NEAR = 32  # with this many more tokens left than the end takes, tokens are allowed unless known to be wrong
+NEAR = 32  # if more tokens are left than the end takes plus this, untested tokens are allowed
 FAR = 256  # with this many tokens left, and four times what the end takes, tokens are not tested
-OFTEN = 16  # tokens after which an end is searched again, however many are left
+OFTEN = 16  # an end is searched again after this many tokens
 CLASSES = 48  # classes of tokens tested, those with the most tokens first
 SEARCHES = 8  # tokens per step for which another end is searched
 KNOWN = 64  # masks whose effect on the end is remembered
 DIGITS = 24  # digits of a number in a row
 EACH = 64  # if fewer tokens are allowed, each of them is tested
-# Bytes in order of how soon they end JSON: outside strings, and inside.
+# Bytes, sorted by how soon they end JSON: outside strings, and inside.
 OUTSIDE = b'}]ntf0123456789":,-.eE+[{'
 INSIDE = b'"'
 ESCAPED = b'n"\\/bfrtu'
@@ -39,7 +40,7 @@ Split = Callable[[bytes], list[int]]
 
 
 class Text:
-    """Position within JSON text: inside a string or not, after a backslash or not, after how many digits outside."""
+    """Position within JSON text: whether inside a string, whether after a backslash, and after how many digits outside."""
 
     def __init__(self, inside: bool = False, escaped: bool = False) -> None:
         self.inside, self.escaped, self.digits = inside, escaped, 0
@@ -136,7 +137,7 @@ class Closing:
     def narrow(self, matcher: Any, mask: bytes, left: int) -> bytes:
         """The mask without tokens after which the answer could not end within `left` tokens, including this one.
 
-        It is also without digits after too many of them, unless only digits may follow.
+        It also excludes digits after too many digits in a row, unless only digits may follow.
         """
         if self._text.digits >= DIGITS:
             allowed = int.from_bytes(mask, "little")
@@ -144,7 +145,7 @@ class Closing:
         self._age += 1
         if left > FAR + 4 * self._length and self._age < OFTEN:
             return mask
-        # Inside a string, a token changes only how many are left.
+        # Inside a string, a token changes only the number of tokens that are left.
         known = self._within and mask == self._mask and self._age < OFTEN
         if not known or left < self._length + NEAR:
             self._mask, self._within = b"", True
@@ -178,7 +179,7 @@ class Closing:
     def _find(self, matcher: Any) -> int | None:
         """Number of tokens of the end; searched again if the known end has become invalid."""
         length = self._ends(matcher, self._end)
-        if length is None and len(self._end) > 1:  # another character came than the end had
+        if length is None and len(self._end) > 1:  # another character came than the known end expects
             length = self._ends(matcher, self._end[1:])
             self._end = self._end if length is None else self._end[1:]
         if length is None:
@@ -252,7 +253,9 @@ class Closing:
         return joined if self._ends(start, joined) is not None else taken
 
     def _choice(self, matcher: Any, text: Text) -> list[int]:
-        """The next byte of a short way: one that ends something, or the one whose text continues the shortest."""
+        """The next byte of a short way to the end: one that closes something, or the one with the shortest
+        continuation.
+        """
         allowed = int.from_bytes(matcher.compute_bitmask(), "little")
         for byte in text.order:
             token = self._kinds.bytes.get(byte)

@@ -25,7 +25,7 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadGrammar, Forked, MissingExtra
 from rwkv_gpu.text.grammar_worker import Reply, read, write
 
-PROCESSES = 4  # at most; further answers share them
+PROCESSES = 4  # maximum number of processes; further answers share them
 PATIENCE = 0.1 if os.name == "nt" else None  # Windows cannot interrupt a wait without timeout
 PROGRAM = "import sys; sys.path += sys.argv[2:]; from rwkv_gpu.text.grammar_worker import main; main(int(sys.argv[1]))"
 CLOSED = "cannot be used: the model was closed"
@@ -136,10 +136,10 @@ class Helper:
     def __init__(self, vocabulary: Callable[[], Vocabulary], limits: Limits, pool: "Pool") -> None:
         self._vocabulary, self._limits = vocabulary, limits
         self._pool = weakref.ref(pool)
-        self._questions: SimpleQueue[Session | int | None] = SimpleQueue()  # a number means that this session has ended
+        self._questions: SimpleQueue[Session | int | None] = SimpleQueue()  # a number is an ended session
         self._sent: dict[int, int] = {}  # tokens sent to the process, by session number
         self._process: subprocess.Popen[bytes] | None = None
-        self._state = threading.Lock()  # prevents requests after the last one was taken
+        self._state = threading.Lock()  # so that no request is added after the last one was taken
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.gone = False
         self._stopped = False
@@ -154,7 +154,7 @@ class Helper:
         session.again()
 
     def stop(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Ends the process, even in the middle of work."""
         with self._state:
             self.gone = self._stopped = True
             process = self._process
@@ -233,7 +233,7 @@ class Helper:
         return reply
 
     def _cause(self, source: Source, limit: float) -> str:
-        """Why the process ended, for the author of the grammar."""
+        """The reason why the process ended, in words for the author of the grammar."""
         assert self._process is not None
         if self._stopped:
             return CLOSED

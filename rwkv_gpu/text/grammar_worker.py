@@ -24,7 +24,7 @@ COMPILED = 16  # grammars that stay compiled for later requests
 REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth caching
 COMPACT = {"whitespace_flexible": False}  # JSON without white space; a schema's own "x-guidance" may override this
 LARGE = 400 << 20  # bytes; a process that has used more ends when no session uses it
-NICE = 5  # lower priority than the server, whose other requests must not wait for a large grammar
+NICE = 5  # lower priority than the server's, so that a large grammar does not delay other requests
 LONGEST_PIECE = 64  # maximum bytes of a token when texts are split
 
 Reply = tuple[str | None, bytes, bool, bool]  # error, mask, whether the answer may end here, whether nothing can follow
@@ -56,7 +56,7 @@ class Pieces:
                     found.append(token)
                     break
             else:
-                size = 1  # a byte without a token
+                size = 1  # this byte has no token
             at += size
         return found
 
@@ -178,7 +178,7 @@ class Worker:
         if kind == "gbnf":
             kind, source = "lark", to_lark(source, dict(names))
         if kind == "schema":
-            with contextlib.suppress(ValueError):  # if it is not JSON, the library says why
+            with contextlib.suppress(ValueError):  # the library reports text that is not JSON
                 source = json.dumps(closed(json.loads(source)))
             return str(matcher.grammar_from_json_schema(source, defaults={} if white_space else COMPACT))
         return str(matcher.grammar_from_regex(source) if kind == "regex" else matcher.grammar_from_lark(source))
@@ -198,7 +198,7 @@ class Worker:
 
 
 def reason(matcher: Any) -> str:
-    """Why a matcher cannot continue, for the author of the grammar."""
+    """The reason why a matcher cannot continue, in words for the author of the grammar."""
     error = str(matcher.get_error()).replace("<non-verbose/>", "").strip()
     return "no answer can match it" if error.startswith("NoExtension") else error
 

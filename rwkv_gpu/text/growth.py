@@ -15,7 +15,7 @@ from rwkv_gpu.text.budget import STEP, Budget, Exceeded
 _NUMBER = re.compile(r"\d+")
 _STAR = re.compile(r"%[^a-zA-Z%]*\*")  # a width given as an argument: %*d
 _NESTED = re.compile(r"\{[^{}]*\{")  # the same for str.format: {:{}}
-DIGITS = 9  # maximum digits of a width; more are refused unread
+DIGITS = 9  # maximum digits of a width; longer numbers are refused without being read
 _EMPTY = sys.getsizeof("")
 
 
@@ -68,7 +68,7 @@ def widened(_: Budget, value: Any, *given: Any, **named: Any) -> int:
 
 
 def indented(_: Budget, text: Any, width: Any = 4, first: Any = False, blank: Any = False) -> int:  # noqa: ARG001
-    """The size of a text where every line gets `width` spaces, or a text, in front."""
+    """The size of a text whose every line gets a prefix: `width` spaces, or a text."""
     text = str(text)
     more = width if isinstance(width, int) else sys.getsizeof(width)
     return sys.getsizeof(text) + 4 * (len(text.splitlines()) + 1) * more
@@ -103,7 +103,7 @@ def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:
 def dumped(
     budget: Budget, value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, **_: Any
 ) -> int:
-    """The size of JSON where every entry is on its own line, indented by its depth, and every character takes six."""
+    """The size of JSON if every entry has its own line, indented by its depth, and every character takes six bytes."""
     weight, depth = budget.weigh(value)
     around = sum(map(letters, separators or ()))
     if indent is not None:

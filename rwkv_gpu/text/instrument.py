@@ -44,14 +44,14 @@ class Instrument(NodeTransformer):
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """A step per iteration, and per item that the loop's condition filters."""
+        """Counts a step per iteration, and per item that the loop's condition filters."""
         self.visit_Macro(node)
         if node.test is not None:
             node.test = nodes.And(_step(node), node.test, lineno=node.lineno)
         return node
 
     def visit_Macro(self, node: "nodes.For | nodes.Macro | nodes.CallBlock") -> nodes.Node:
-        """A step per call."""
+        """Counts a step per call."""
         if self._nesting == NESTING:
             raise TemplateSyntaxError(f"loops and macros are nested more than {NESTING} deep", node.lineno)
         step = nodes.ExprStmt(_step(node), lineno=node.lineno)
@@ -105,7 +105,7 @@ def _filter(node: nodes.Expr, name: str) -> nodes.Filter:
 
 
 def _step(node: nodes.Node) -> nodes.Filter:
-    """The cost of running the body of `node` once, without nested parts that are counted separately."""
+    """The cost of one run of the body of `node`, without nested parts, which are counted separately."""
     size = STEP
     for part in node.find_all(nodes.Node):
         size += 8

@@ -31,7 +31,7 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
 
 
 def check_messages(messages: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-    """The messages with known roles, text or lists of text parts as content, and tool call arguments as objects."""
+    """The messages after checks: roles are known, content is a text or a list of text parts, and arguments are objects."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise BadInput("messages must be a list of at least one message, such as {'role': 'user', 'content': 'Hi'}")
     return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -47,7 +47,7 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
         raise BadInput(f"{where} is a {type(message).__name__}; it must map role and content")
     checked: dict[str, Any] = plain(message, where)
     if checked.get("role") == "developer":
-        checked["role"] = "system"  # OpenAI's newer name
+        checked["role"] = "system"  # "developer" is OpenAI's newer name
     if checked.get("role") not in ROLES:
         raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
     checked = {key: value for key, value in checked.items() if value is not None}

@@ -21,7 +21,7 @@ class Document:
 
 
 def pages_of(source: bytes, name: str, most_pages: int | None = None, most_text: int | None = None) -> Document:
-    """The first pages of a file, up to these limits of pages and characters. BadInput if it cannot be read."""
+    """The first pages of a file, up to these limits of pages and characters. Raises BadInput if it cannot be read."""
     pypdf = find_pypdf()
     damaged = (pypdf.errors.PyPdfError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
                AssertionError, NotImplementedError, RecursionError, OSError)  # fmt: skip

@@ -42,7 +42,7 @@ class PdfProcess:
         self._stopped = False
 
     def read(self, content: bytes) -> Document:
-        """Returns the document. BadInput if it cannot be read, or not within the limits."""
+        """Returns the document. Raises BadInput if it cannot be read within the limits."""
         process = self._start()
         try:
             written, _ = process.communicate(content, self._limits.seconds)

@@ -1,6 +1,6 @@
 """How byte-level BPE vocabularies split text into words before merging: one row per name of `tokenizer.ggml.pre`.
 
-The patterns are those of the models' training, or llama.cpp's equivalent form. They must run in linear time: where the
+The patterns are those of the models' training, or llama.cpp's equivalent form. They must run in linear time. If the
 original does not, it is rewritten to try each run only once.
 """
 
@@ -39,12 +39,12 @@ _YOUTU = (r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[�
 # Image tokens, white space of code, single digits, single marks; then GPT-2's words.
 _CHAMELEON = (r"<sentinel:[0-9]+>", r"IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2)
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
-# The escapes are letters that Unicode normalisation would change.
+# The escaped letters are those that Unicode normalisation would change.
 _DEEPSEEK_LETTERS = (
     "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌ"
     "ῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+")
 _DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿]+"
-# Groups of three from the right: a lookahead counts digits only at their start.
+# Groups of three digits from the right. A lookahead counts digits only at their start.
 _THREES = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}|\p{N}+"
 _DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
                 r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES)

@@ -55,9 +55,7 @@ class RawBpeTokenizer(Tokenizer):
         has_bytes = self.row.marks_spaces or "<0x00>" in vocabulary.ids
         self.byte_ids = read_bytes(vocabulary.ids) if has_bytes else None
         letters = "" if has_bytes else "".join(text for text in vocabulary.tokens if len(text) == 1)
-        self._known = (
-            re.compile(f"[{re.escape(letters)}]+") if letters else None
-        )  # other merges are dropped: none spans a space
+        self._known = re.compile(f"[{re.escape(letters)}]+") if letters else None  # merges across a space are dropped
         merges = read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=has_bytes)
         self._words = tokenizers.Tokenizer(self._merger)
@@ -82,7 +80,7 @@ class RawBpeTokenizer(Tokenizer):
     def _merge(self, run: str) -> list[int]:
         if len(run) <= LONG:
             return [token.id for token in self._merger.tokenize(run)]
-        [encoded] = self._words.encode_batch_fast([run], add_special_tokens=False)  # without the interpreter lock
+        [encoded] = self._words.encode_batch_fast([run], add_special_tokens=False)  # releases the interpreter lock
         return encoded.ids
 
 

@@ -22,8 +22,8 @@ _NAMED = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 class RwkvTokenizer(Tokenizer):
     """Greedy longest match in a sorted list of tokens. Memory is linear in the size of the vocabulary.
 
-    In sorted order, the last token not after the text shares a prefix with the longest match. So the match is that
-    token, or the longest token that is a prefix of it, and so on.
+    Among the sorted tokens, the last one that is not after the text begins with the longest match. So the match is that
+    token, or else the longest token that is its prefix, and so on.
     """
 
     keeps_text = True

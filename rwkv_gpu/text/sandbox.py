@@ -6,9 +6,9 @@ it is created, and operations that can amplify their input are bounded beforehan
 limit, so a single uninterruptible Python operation stays short.
 
 A template can still use the whole budget before it is refused: its seconds of one core and its bytes of memory (four
-times as many if one wide character widens a text). Two things cannot be interrupted: a single Python operation on
-values of the largest size (a sort, a comparison), and compiling a template of the largest size. They may take some
-tenths of a second, and some seconds.
+times as many if one wide character widens a text). Two things cannot be interrupted. A single Python operation on
+values of the largest size (a sort, a comparison) may take some tenths of a second. Compiling a template of the largest
+size may take some seconds.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            optimized=False,  # otherwise constant parts would run during compilation
+            optimized=False,  # otherwise jinja2 would run constant parts during compilation
             finalize=_shown,
             extensions=[LoopControlExtension, Generation],
             cache_size=0,
@@ -98,7 +98,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return tree.set_environment(self)  # type: ignore[return-value]  # it returns itself
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002  jinja2's signature
-        """Only the names listed above; all of a namespace, which holds only the template's own values."""
+        """Allows only the names listed above, and every name of a namespace, which holds the template's own values."""
         if isinstance(obj, Notes):
             return not attr.startswith("_")
         return any(isinstance(obj, kind) and attr in names for kind, names in ATTRIBUTES.items())

@@ -37,7 +37,7 @@ class _Finder:
     """Finds special tokens in time independent of their number.
 
     Vocabularies have tokens of 2 to 31 equal bytes, such as spaces. All of them occur at almost every byte of a long
-    run, so they are looked for in runs, and not at each byte.
+    run. So they are searched in whole runs, not at each byte.
     """
 
     def __init__(self, tokens: Iterable[tuple[bytes, int]]) -> None:
@@ -75,7 +75,8 @@ class _Finder:
                 at = taken.find(0, starts.start, starts.stop)
                 while at >= 0:
                     end = at - negative
-                    # Earlier tokens are as long or longer, so an overlapping one covers an end of this one.
+                    # Tokens that were taken before are at least as long, so an overlapping one covers an end of this
+                    # one.
                     if not taken[end - 1]:
                         taken[at:end] = b"\1" * (end - at)
                         chosen.append((at, end, token))

@@ -14,14 +14,14 @@ DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 
 # Phi-3's special tokens, except these, absorb the spaces after them (from its tokenizer.json; GGUF has no key for it).
 PHI3_APART = "<unk>", "<s>", "<|endoftext|>"
-# Character length by its first byte alone: llama.cpp takes that many bytes, whatever they are.
+# The length of a character by its first byte alone: llama.cpp takes that many bytes without checking them.
 _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
 Pair = tuple[float, int, int, int]  # negative score, left and right symbol, length
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 
 
 class SpmTokenizer(Tokenizer):
-    """Merges by score over the whole text; word by word where no token can cross the boundary."""
+    """Merges by score over the whole text, or word by word if no token can cross the boundaries of words."""
 
     keeps_text = True
 
@@ -116,7 +116,7 @@ def _smallest(queue: list[Pair]) -> Iterator[Pair]:
 
 def _find_byte_ids(ids: Mapping[str, int], unknown: int | None) -> list[int]:
     """The token of each byte: <0xXX>, else the character itself, else the unknown token."""
-    assert unknown is not None  # id 0 exists in every vocabulary
+    assert unknown is not None  # every vocabulary has an unknown token, at least id 0
     alone = [ids.get(chr(byte), unknown) for byte in range(128)] + [unknown] * 128
     return [ids.get(f"<0x{byte:02X}>", alone[byte]) for byte in range(256)]
 

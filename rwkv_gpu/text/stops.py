@@ -26,7 +26,10 @@ def check_stops(stops: Sequence[str]) -> None:
 
 
 class Automaton:
-    """The prefixes of some strings as states. The state is the longest prefix that the text ends with; 0 is none."""
+    """The prefixes of some strings as states.
+
+    The current state is the longest prefix that the text ends with; state 0 is none.
+    """
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._next: list[dict[str, int]] = [{}]
@@ -71,7 +74,7 @@ class Automaton:
 class StopStrings:
     """Passes text through up to the first stop string.
 
-    The stop string that is complete first ends the text; among those complete at the same position, the longest.
+    The stop string that is completed first ends the text. If several are completed at one position, the longest does.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

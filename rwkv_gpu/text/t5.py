@@ -32,7 +32,7 @@ from rwkv_gpu.text.vocabulary import (
 
 DEFAULTS = Defaults(eos=1, add_eos=True)
 UNKNOWN = 2
-PENALTY = np.float32(10)  # added to the worst token's cost for an unknown character
+PENALTY = np.float32(10)  # cost of an unknown character, in addition to that of the worst token
 _USED = (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)
 _MARK = SPACE.encode()
 _WORD = re.compile(b"(?<!%b)(?=%b)" % (_MARK, _MARK))
@@ -58,7 +58,7 @@ class T5Tokenizer(Tokenizer):
         if metadata.get("general.architecture") in MASKS_TAKE_SPACES and "<mask>" in vocabulary.ids:
             self.takes_spaces_before = frozenset([vocabulary.ids["<mask>"]])
         self._map = CharacterMap(metadata)
-        kinds = read_kinds(metadata, len(vocabulary))  # read before tokens become control tokens by name
+        kinds = read_kinds(metadata, len(vocabulary))  # read before tokens with certain names become control tokens
         texts = [text.encode() for text in vocabulary.tokens]
         scores = read_scores(metadata, len(vocabulary)).astype(np.float32)
         normal = scores[np.frombuffer(kinds, np.uint8) == Kind.NORMAL]
@@ -99,10 +99,9 @@ class T5Tokenizer(Tokenizer):
         return bytes(out)
 
     def _kept(self, text: bytes, at: int) -> int:
-        """Number of unchanged bytes at `at`, because a user-defined token begins with them.
+        """Number of bytes at `at` that stay unchanged, because a user-defined token begins with them.
 
-        As in llama.cpp, this also applies
-        if the token then ends differently.
+        As in llama.cpp, they stay unchanged even if the rest of the token does not follow.
         """
         for end in range(at + 1, len(text) + 1):
             place = bisect_left(self._whole, text[at:end])
@@ -128,7 +127,10 @@ class T5Tokenizer(Tokenizer):
         yield text[at:]
 
     def _best(self, text: bytes) -> list[int]:
-        """Returns the ids of the best path, by dynamic programming over positions. The first of equal paths wins."""
+        """Returns the ids of the best path, by dynamic programming over positions.
+
+        Among equal paths, the first wins.
+        """
         scores = [0.0] + [-math.inf] * len(text)
         starts, tokens = [0] * (len(text) + 1), [self._unknown] * (len(text) + 1)
         start = 0

@@ -157,7 +157,10 @@ class ChatTemplate:
         return self._can
 
     def _probe(self, messages: Messages, tools: Messages | None) -> str | None:
-        """The prompt for exactly these messages; None if the template fails, or one exceeded the limits before."""
+        """The prompt for exactly these messages.
+
+        None if the template fails, or if an earlier probe exceeded the limits.
+        """
         if self._endless:
             return None
         try:

@@ -23,7 +23,7 @@ class Opened(NamedTuple):
     """The reasoning that a prompt has begun, and perhaps ended."""
 
     text: str = ""  # the text from the opening mark to the end of the prompt
-    due: str = ""  # the last letter of a mark, which the model writes first
+    due: str = ""  # the missing last letter of a mark, which the model writes first
     closed: bool = False  # whether the answer comes next
 
 
@@ -58,8 +58,8 @@ class Marks:
     closing: str
     control: bool = False  # whether the marks are control tokens, which decoding hides
     channels: bool = False  # whether each part of an answer has a header with its channel
-    around: tuple[str, ...] = ()  # control tokens around the answer that are not part of it
-    wraps: tuple[str, str] | None = None  # texts around an answer after reasoning that are not part of it
+    around: tuple[str, ...] = ()  # control tokens around the answer, which are not part of it
+    wraps: tuple[str, str] | None = None  # texts around an answer that follows reasoning; they are not part of it
 
     @property
     def answer(self) -> str:
@@ -67,7 +67,10 @@ class Marks:
         return FINAL if self.channels else self.closing
 
     def splitter(self, prompt: str, *, tools: bool = False) -> Splitter:
-        """A splitter for the answer to a prompt with this end. With `tools`, tool calls are part of the answer."""
+        """A splitter for the answer to a prompt that ends like this.
+
+        With `tools`, tool calls are part of the answer.
+        """
         return (
             Channels(prompt, tools=tools)
             if self.channels
@@ -77,7 +80,7 @@ class Marks:
 
 THINK = Marks("<think>", "</think>")
 FINAL = "<|channel|>final<|message|>"
-TOOL, CALLED = "<|tool|>", "<|call|>"  # around a tool call when channels are split for a parser of calls
+TOOL, CALLED = "<|tool|>", "<|call|>"  # marks around a tool call, for the parser of calls that follows
 # By a string in the template or vocabulary; the first match is used.
 MARKS = {
     "<|channel|>": Marks("<|channel|>analysis<|message|>", "<|end|>", channels=True),

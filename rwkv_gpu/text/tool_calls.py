@@ -32,7 +32,7 @@ class ToolForm:
 
     name: str
     opening: tuple[str, ...]  # start of one or several calls; the earliest match
-    closing: str  # end of the calls; empty if the end of the answer is
+    closing: str  # end of the calls; empty if they end with the answer
     read: Callable[[str, Schemas], list[Call]]  # parses the text between them; empty for other content
     control: bool = False  # whether its marks are control tokens, which decoding hides
     bare: bool = False  # whether an answer that begins with a brace is a call without marks
@@ -69,7 +69,7 @@ def read_pairs(text: str, schemas: Schemas) -> list[Call]:
 
 
 def read_mistral(text: str, schemas: Schemas) -> list[Call]:
-    """A list of JSON calls, or NAME[ARGS]{...}; further calls may repeat the opening mark."""
+    """A list of calls in JSON, or NAME[ARGS]{...}; further calls may repeat the opening mark."""
     if text.lstrip().startswith("["):
         return read_json(text, schemas)
     found = []
@@ -266,7 +266,7 @@ _BEGUN = re.compile(
 
 
 def cut_calls(text: str) -> list[Call]:
-    """The calls in a text that ends inside one: complete ones, and the last with the arguments that are there."""
+    """The calls in a text that ends inside a call: all complete ones, and the last with the arguments so far."""
     found, at, decoder = [], 0, json.JSONDecoder(strict=False)
     while True:
         at = len(text) - len(text[at:].lstrip(" \t\r\n,;["))

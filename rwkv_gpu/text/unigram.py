@@ -15,11 +15,11 @@ SCALE = 10_000  # scores are compared as integers in units of 1/SCALE
 OF_BYTES = 10_000_000  # cost of a character encoded as bytes
 DEAREST = 20_000_000  # tokens with this cost or more are not used
 MARK = "\ufeff"  # byte order mark, which is not text
-_CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # kinds that plain text never becomes
+_CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # kinds of tokens that plain text never becomes
 
 
 class UnigramTokenizer(Tokenizer):
-    """The cheapest path through a text, computed from its end."""
+    """Finds the cheapest path through a text, from its end."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
@@ -53,7 +53,7 @@ class UnigramTokenizer(Tokenizer):
     def _cheapest(self, text: str) -> tuple[list[int], list[int]]:
         """For each character, the end and id of the first token on the cheapest path from there.
 
-        On a tie, the longest token is taken. The id of a character encoded as bytes is -1.
+        If several are equally cheap, the longest token is taken. The id of a character encoded as bytes is -1.
         """
         count = len(text)
         ends, tokens, costs = [*range(1, count + 1)], [-1] * count, [0] * (count + 1)

@@ -27,7 +27,7 @@ def ends_inside_character(data: bytes) -> bool:
 
 
 def decode_leniently(data: bytes) -> str:
-    """Decodes `data`, whatever bytes it has."""
+    """Decodes any bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from rwkv_gpu.gguf.cursor import shown
 
 PREFIX = "tokenizer.ggml."
 SPACE = "▁"  # represents a space in the tokens of most kinds
-IMAGE = {"chameleon": "IMGIMG"}  # how tokens of images begin, by pre-tokenizer: answers are texts
+IMAGE = {"chameleon": "IMGIMG"}  # prefix of the tokens of images, by pre-tokenizer; never sampled, as answers are texts
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -62,13 +62,13 @@ ROLES = (
     Role("fim_rep", ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"), stops=True),
     Role("fim_sep", ("<|file_sep|>",), stops=True),
 )  # fmt: skip
-INFILL = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}  # with the names in older files
-# A token with such a name ends an answer, whatever its kind in the file.
+INFILL = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}  # roles, with names in older files
+# A token with such a name ends an answer, even if its kind in the file is another.
 STOP_TEXTS = frozenset(EOT.texts) | {
     "<|eom_id|>", "</s>", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<|return|>", "<|call|>", "<|calls|>",
     "<|flush|>", "[e~[", "<|observation|>",
 }  # fmt: skip
-# Except these, in a vocabulary that has all of the others: there they occur inside answers.
+# Except these, if a vocabulary has all of the others: then these occur inside answers.
 INSIDE = (
     *(
         ("<|end|>", {call, end}, Kind.USER_DEFINED)
@@ -89,7 +89,7 @@ class Defaults:
     eos: int | None = None
     add_bos: bool = False
     add_eos: bool = False
-    named_stops: bool = True  # tokens with a role are found by their text too
+    named_stops: bool = True  # whether tokens with a role are also found by their text
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
 
 
 def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, default: bool) -> bool:
-    """True if `encode` adds the token of this role; required only if the file asks for it."""
+    """True if `encode` adds the token of this role. The token must exist only if the file itself requests that."""
     adds = read_flag(metadata, f"add_{role}_token", default and token is not None)
     if adds and token is None:
         raise BadFile(f"{PREFIX}add_{role}_token is true, but {PREFIX}{role}_token_id is missing")

@@ -1,7 +1,7 @@
 """WordPiece, as in BERT: words without accents and capitals, each split into the longest tokens from its start.
 
-Ids equal llama.cpp's: a character becomes one, the first of its decomposition and lower-case form. Characters added to
-Unicode after version 14 follow Python's tables.
+Ids equal those of llama.cpp. Each character becomes a single one: the first of its decomposition, in lower case. For
+characters that are newer than Unicode 14, Python's tables apply.
 """
 
 import re
@@ -69,7 +69,7 @@ class WordPieceTokenizer(Tokenizer):
 
 
 class _Forms(dict[int, str]):
-    """The form of a character: a letter of words, a space, nothing, or a separate word. Computed on first use."""
+    """The form of a character: a letter of words, a space, nothing, or a separate word. Computed at first use."""
 
     def __init__(self, *, lowercase: bool, strip_accents: bool) -> None:
         self._lowercase, self._strip_accents = lowercase, strip_accents

@@ -1,6 +1,6 @@
 """The page served at /: one HTML file, assembled from the files of this folder when the server starts.
 
-It loads nothing else, and its security policy forbids it: no foreign scripts, and no network except this server.
+It loads nothing else. Its security policy forbids foreign scripts, and connections to other servers.
 """
 
 import base64

@@ -38,7 +38,7 @@ class Affinity(Generic[Name]):
             self._replicas.popitem(last=False)
 
     def learn(self, beginnings: Iterable[Beginning], replica: Name) -> None:
-        """Records prefixes that a replica reports; existing entries are newer and stay."""
+        """Records prefixes that a replica reports; existing entries are newer, so they stay."""
         self.remember([one for one in beginnings if one not in self._replicas], replica)
 
     def forget(self, replica: Name) -> None:

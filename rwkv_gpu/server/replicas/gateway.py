@@ -26,7 +26,7 @@ STREAMS = "/v1/streams/"
 STREAM_ID = b"x-stream-id"
 REPLICA = b"x-replica"
 JSON = b"application/json"
-COMPRESSION = (b"accept", b"accept-encoding")  # not forwarded for merged pages, which are requested as plain text
+COMPRESSION = (b"accept", b"accept-encoding")  # not forwarded for merged pages, which must arrive as plain text
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Gateway(ABC, Generic[Name]):
             return
         try:
             headers = {name.lower(): value for name, value in scope["headers"]}
-            # A replica refuses requests without a key, and needs no body for that.
+            # The body is not read: a replica refuses requests without a key in any case.
             allowed = not self._keys or opens(owner_of(headers), self._keys)
             body = await read(receive, headers, self._max_body) if allowed else b""
             scope = below_root(scope)
@@ -136,7 +136,7 @@ def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming
 
 
 async def _bodies(pages: Sequence[Page], send: Send) -> dict[str, bytes] | None:
-    """The bodies of all running replicas, by name. If one refuses, its refusal is sent, and None returned."""
+    """The bodies of all running replicas, by name. If a replica refuses, sends its refusal and returns None."""
     up = [page for page in pages if page.status is not None]
     for page in up:
         if page.status != 200:

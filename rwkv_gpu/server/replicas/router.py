@@ -85,7 +85,7 @@ class Router(Gateway[int]):
             gone.cancel()
 
     async def _answer(self, request: Incoming, replica: Replica, send: Send) -> bool:
-        """Passes a response on; False if the replica was lost before it began, so that another may answer."""
+        """Passes a response on. False if the replica was lost before the response began: then another may answer."""
         try:
             upstream = await self._ask(request, replica)
         except ReplicaLost:
@@ -129,7 +129,7 @@ class Router(Gateway[int]):
         client = scope.get("client")
         own = [(name, value) for name, value in scope["headers"] if name.lower() not in (FORWARDED, ROUTER_KEY)]
         if scope["http_version"] == "1.0" and not any(name.lower() == b"host" for name, _ in own):
-            own.append((b"host", b"localhost"))  # required by HTTP/1.1, which is used for the replica
+            own.append((b"host", b"localhost"))  # required by HTTP/1.1, in which the replica is asked
         return [*own, (FORWARDED, (client[0] if client else "").encode("latin-1")), (ROUTER_KEY, self._key)]
 
 

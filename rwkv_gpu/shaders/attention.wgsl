@@ -76,7 +76,8 @@ fn runs_of(position: u32) -> u32 {
 //# turns: The rotation of each pair of a head, by position.
 @group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
 
-// The rotation of a position is that of its page's first position, combined with that of its place in the page; both are exact.
+// The rotation by a position combines that of the page's first position with that of the place in the page. Both are
+// exact.
 fn turn_of(position: u32, pair: u32) -> vec2f {
     let a = turns[position % PAGE * (DIMS / 2u) + pair];
     let b = turns[(PAGE + position / PAGE) * (DIMS / 2u) + pair];
@@ -116,7 +117,8 @@ fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
 }
 
 //# logit/capped
-// Scores stay within CAP: CAP · tanh(score / CAP). From 10 on tanh is 1 in float32, and some drivers' tanh overflows past 44.
+// Scores stay within CAP: CAP · tanh(score / CAP). The argument is limited to 10, where tanh is 1 in float32, as some
+// drivers' tanh overflows past 44.
 // needs kernel: Scores
 fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores {
     return CAP * tanh(clamp(scores / CAP, Scores(-10.0), Scores(10.0)));
@@ -126,8 +128,8 @@ fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores {
 fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores { return scores; }
 
 //# logit/relative
-// Scores gain a bias of the head by the position of the key relative to the query. Keys that are MOST_APART
-// positions away or more have the same.
+// Scores gain a bias of the head by the position of the key relative to the query. All keys that are MOST_APART
+// positions away or more have the same bias.
 // needs kernel: Scores
 @group(0) @binding(11) var<storage, read> biases: array<f32>;           // [H, 2 MOST_APART + 1]
 
@@ -172,7 +174,7 @@ fn sink_of(head: u32, top: f32) -> f32 { return exp(min(vectors[SINKS + head % H
 //# sink/none: The softmax is over the positions only.
 fn sink_of(_head: u32, _top: f32) -> f32 { return 0.0; }
 
-//# source/cached: Another layer has written the keys and values: this one has queries only.
+//# source/cached: Another layer has written the keys and values. This layer has only queries.
 const OWN_KEYS = false;
 
 //# source/own: The layer has keys and values of its own, and writes them to their pages.

@@ -43,9 +43,9 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# spread: y[t, v] = x[t, column[v]], or least where column[v] is none      one lane per element
+//# spread: y[t, v] = x[t, column[v]], or the lowest logit if column[v] is none      one lane per element
 @group(0) @binding(1) var<storage, read> x: array<f32>;             // [T, A]
-@group(0) @binding(2) var<storage, read> columns: array<u32>;       // [B], A is none
+@group(0) @binding(2) var<storage, read> columns: array<u32>;       // [B]; A stands for none
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;       // [T, B]
 
 fn run(group: u32, lane: u32) {
@@ -162,7 +162,8 @@ fn run(group: u32, lane: u32) {
 
 fn four_at(t: u32, d: u32) -> vec4f { return x4(t * D, 4u * d, D); }
 
-//# map_binary: y = binary(x, z), z from column FIRST on, REPEATED columns of it again and again      one lane per element
+//# map_binary: y = binary(x, z), with REPEATED columns of z from column FIRST on, repeated for every element      one
+// lane per element
 // needs binary: binary
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read> z: array<f32>;         // [T, Z]
@@ -218,7 +219,8 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# resize_heads: y[t, h] = x[t, h], cut to TO numbers, or padded with zeros after its FROM       one lane per element of y
+//# resize_heads: y[t, h] = x[t, h], cut to TO numbers, or padded with zeros after FROM numbers       one lane per
+// element of y
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, H, FROM]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, H, TO]
 
@@ -256,7 +258,8 @@ fn run(group: u32, lane: u32) {
 }
 
 //# row_before
-// y[t, :] = the row before t: of the step, or BACK positions before it from the slot of the segment, or zeros      one workgroup per row t
+// y[t, :] = the row before t in the step, or the row BACK positions before it in the segment's slot, or zeros      one
+// workgroup per row t
 // needs row within: is_within, row_within
 @group(0) @binding(1) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(2) var<storage, read> row_segment: array<u32>;       // [T]
@@ -338,7 +341,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# turn: y[t, h] = x[t, h], whose first R / 2 pairs are rotated by angles of row t, by h mod PARTS      one lane per element
+//# turn: y[t, h] = x[t, h], whose first R / 2 pairs are rotated by the angles of row t, part h mod PARTS      one lane per element
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D], heads of N
 @group(0) @binding(2) var<storage, read> angles: array<f32>;    // [T, PARTS, R]: cosines, then sines
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
@@ -404,7 +407,7 @@ fn gain_at(d: u32) -> f32 { return weight[d]; }
 
 fn token_of(t: u32) -> u32 { return places[t].x; }
 
-//# ids/sampled: The token of a row, as the step gives it or, where bit 31 is set, as a slot sampled it last.
+//# ids/sampled: The token of a row, as the step gives it; if bit 31 is set, the token that a slot sampled last.
 @group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
 @group(0) @binding(4) var<storage, read> sampled: array<u32>;      // [S + ...]
 
@@ -486,7 +489,8 @@ fn unary(x: f32) -> f32 {
 //# unary/scale
 fn unary(x: f32) -> f32 { return NUMBER * x; }
 
-//# unary/softcap: x within NUMBER. From 10 on tanh is 1 to the last bit, and some drivers' overflows past 44.
+//# unary/softcap: x within NUMBER. The argument is limited to 10, where tanh is 1 in float32, as some drivers' tanh
+// overflows past 44.
 fn unary(x: f32) -> f32 { return NUMBER * tanh(clamp(x / NUMBER, -10.0, 10.0)); }
 
 //# unary/swish

@@ -51,13 +51,13 @@ fn sizes(n: vec4u) -> vec4u {
     let one = vec4u(0x11111111u);
     let top = (n >> vec4u(2u)) & one;
     let bottom = (n >> vec4u(1u)) & one;
-    let mantissa = (n & one) | ((top | bottom) << vec4u(1u));       // with its leading one, unless subnormal
+    let mantissa = (n & one) | ((top | bottom) << vec4u(1u));       // with its leading 1, unless it is subnormal
     let twice = mantissa + (mantissa & ((top << vec4u(1u)) | top));
     let both = top & bottom;
     return twice + (twice & ((both << vec4u(3u)) - both));
 }
 
-// Bytes of the low four bits of `size`, negative where bit 3 of the byte in `n` is set: no carry leaves a byte.
+// Bytes of the low four bits of `size`, negated if bit 3 of the byte in `n` is set. No carry leaves a byte.
 fn with_signs(size: vec4u, n: vec4u) -> vec4u {
     let negative = size & (((n >> vec4u(3u)) & vec4u(0x01010101u)) * 15u);
     return (((size & vec4u(0x0f0f0f0fu)) | vec4u(0x80808080u)) - (negative << vec4u(1u))) ^ vec4u(0x80808080u);
@@ -97,7 +97,7 @@ fn fours_of(raw: Raw, _i: u32) -> array<Four, RUN / 4u> {
 
 fn floats(four: Four) -> vec4f { return bitcast<vec4f>(four); }
 
-//# fifths: The fifth bits of a run of 32 in a word, bit k of byte b = that of n[4k+b].
+//# fifths: The fifth bits of a run of 32 in a word: bit k of byte b belongs to n[4k+b].
 fn low_fifths(h: u32) -> vec4u { return vec4u(h << 4u, h << 3u, h << 2u, h << 1u) & vec4u(0x10101010u); }
 
 fn high_fifths(h: u32) -> vec4u { return vec4u(h, h >> 1u, h >> 2u, h >> 3u) & vec4u(0x10101010u); }
@@ -186,7 +186,8 @@ fn scale_and_min(header: vec4u, r: u32) -> vec2f {
 fn floats(four: Four) -> vec4f { return vec4f(unpack4xI8(four)); }
 
 //# table_iq4
-// table[n] in each byte, by its low nibble n: chosen bit by bit for four weights at a time, as memory would be slower.
+// table[n] in each byte, by its low nibble n. It is computed bit by bit for four weights at a time, as a table in
+// memory would be slower.
 fn table_iq4(n: vec4u) -> vec4u {
     let b0 = filled(n);
     let b1 = filled(n >> vec4u(1u));
@@ -199,7 +200,7 @@ fn table_iq4(n: vec4u) -> vec4u {
     return bitwise(b3, bitwise(b2, first, second), bitwise(b2, third, fourth));
 }
 
-// the lowest bit of each byte in all its bits
+// copies the lowest bit of each byte to all bits of the byte
 fn filled(v: vec4u) -> vec4u {
     let bit = v & vec4u(0x01010101u);
     return (bit << vec4u(8u)) - bit;

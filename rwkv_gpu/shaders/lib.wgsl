@@ -7,7 +7,7 @@ fn activation(which: u32, y: f32) -> f32 {
         case RELU2: { return max(y, 0.0) * max(y, 0.0); }
         case SILU: { return y / (1.0 + exp(-y)); }
         case SIGMOID: { return 1.0 / (1.0 + exp(-y)); }
-        // Some drivers' tanh overflows past 44; from 10 on, tanh is 1 in float32.
+        // Some drivers' tanh overflows past 44, so the argument is limited to 10, where tanh is 1 in float32.
         case TANH: { return tanh(clamp(y, -10.0, 10.0)); }
         case DECAY: { return exp(-0.606531 / (1.0 + exp(-y))); }
         case DECAY6: { return exp(-exp(min(y, 80.0))); }
@@ -36,7 +36,7 @@ const PLANES = 2u * BYTES + 1u;         // two per byte of an integer, the lowes
 
 // Stores columns 4 e .. 4 e + 4 of row t of an x. Eight neighbouring lanes store one chunk.
 fn store_quantised(values: vec4f, start: u32, t: u32, e: u32, chunks: u32, norm: f32, valid: bool) {
-    let far = select(QUANTISED_ROWS, chunks, BY_ROWS == 1u);      // between planes of a chunk
+    let far = select(QUANTISED_ROWS, chunks, BY_ROWS == 1u);      // distance of two planes of a chunk
     let most = most_of(values);
     var bits = bits_of(values, most);
     let sum = group_sum(sum_of_four(bits), 4u);
@@ -58,7 +58,8 @@ fn store_quantised(values: vec4f, start: u32, t: u32, e: u32, chunks: u32, norm:
     }
 }
 
-//# last_workgroup: Detects the last of several workgroups to finish, which continues with the results of all; none waits.
+//# last_workgroup: Detects the last of several workgroups to finish. It continues with the results of all, so no
+// workgroup waits.
 @group(0) @binding(20) var<storage, read_write> done: array<atomic<u32>>;       // counts of finished workgroups; reset to 0
 
 var<workgroup> is_last: vec4u;      // 16 bytes, as loads of fragments need multiples of 16

@@ -14,7 +14,8 @@ fn run(group: u32, lane: u32) { extra_work(group, lane); }
 
 //# columns/joined
 // The columns of two matrices W and V with equal rows, and of their inputs, joined: W x + V z = [W V] · [x; z].
-// In the table, the first matrix has the columns of both. SEAM: chunks of 32 columns of W. BEHIND_SEAM: of V.
+// In the table, the first matrix has the columns of both. SEAM: number of chunks of 32 columns of W. BEHIND_SEAM: the
+// same of V.
 
 // The number of a chunk in its own matrix; later reads use the planes of that matrix.
 fn chunk_of_row(row: u32, chunk: u32, _chunks: u32) -> u32 {

@@ -168,11 +168,11 @@ fn input_scale(_n: u32) -> f32 { return 1.0; }
 
 fn input_scale(n: u32) -> f32 { return input_scales[n]; }
 
-//# kept/none: The results are not also written as float16.
+//# kept/none: The results are not written as float16.
 fn keep(_n: u32, _m: u32, _value: f32, _there: bool) {}
 
 //# kept/rounded
-// y is also written as float16, where SIDE_BY_SIDE neighbouring choices, such as all heads of a row, form a row. Four
+// y is also written as float16. There, SIDE_BY_SIDE neighbouring choices, such as all heads of a row, form a row. Four
 // neighbouring lanes have four columns; the first two lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
 @group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // in the layout of round_rows, without exponents

@@ -8,7 +8,7 @@
 fn main() {
     let rounds = state[0];
     var x = state[1] | 1u;
-    for (var n = 0u; n < rounds; n++) {    // each number needs the one before: no compiler can skip any
+    for (var n = 0u; n < rounds; n++) {    // each number needs the one before, so compilers cannot skip any
         x ^= x << 13u;
         x ^= x >> 17u;
         x ^= x << 5u;
@@ -16,7 +16,8 @@ fn main() {
     state[1] = x;
 }
 
-//# fused_multiply_add: y = 8 chains of ROUNDS fused multiply-adds of vec4s in every lane: how fast a device computes
+//# fused_multiply_add: y = 8 chains of ROUNDS fused multiply-adds of vec4s in every lane: measures how fast a device
+// computes
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 fn run(group: u32, lane: u32) {
@@ -50,7 +51,8 @@ fn main(@builtin(local_invocation_index) lane: u32) {
 }
 
 //# stream
-// y[g] = the sum of a piece of x      a workgroup for EACH · WG vec4s, a lane for every WG-th: how fast memory is read
+// y[g] = the sum of a piece of x      a workgroup for EACH · WG vec4s, a lane for every WG-th: measures how fast memory
+// is read
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 

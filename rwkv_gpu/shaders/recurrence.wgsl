@@ -58,7 +58,7 @@ fn faded(a: f32, rate: f32) -> f32 { return exp(BOUND / (1.0 + exp(-a * rate)));
 // needs lib/softplus: softplus
 fn faded(a: f32, rate: f32) -> f32 { return exp(softplus(a) * rate); }
 
-//# row_sum/lane: The sum over the lanes of a row of S: one lane has it all.
+//# row_sum/lane: The sum over the lanes of a row of S: a single lane has the whole row.
 const_assert SPLIT == 1u;
 
 fn row_add(v: Rows) -> Rows { return v; }

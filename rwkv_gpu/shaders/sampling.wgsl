@@ -29,7 +29,7 @@ fn tell_bounds(_row: u32, bounds: vec2u, _leads: bool) { own_bounds = bounds; }
 
 fn bounds_at(_row: u32) -> vec2u { return own_bounds; }
 
-//# masked: A bit for each token of a row, set where it is allowed.
+//# masked: A bit for each token of a row, set if the token is allowed.
 @group(0) @binding(4) var<storage, read> masks: array<u32>;     // [R, ceil(V / 32)]
 
 fn allowed(row: u32, token: u32) -> bool {
@@ -55,7 +55,7 @@ fn best_kept(_row: u32, _draw: Draw, _keys: vec2u, _whole: Whole, _lane: u32) ->
 
 //# order: Logits as integers with the same order.
 const LOWEST = -3.3e38;         // the smallest possible logit
-const GUESS = 12.0;             // nats: tokens less likely than the best by more seldom stay
+const GUESS = 12.0;             // nats: tokens that are less likely than the best by more than this are seldom kept
 
 fn order(x: f32) -> u32 {
     let bits = select(bitcast<u32>(x), 0u, x == 0.0);

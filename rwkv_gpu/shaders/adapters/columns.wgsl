@@ -1,8 +1,9 @@
 // W | B and x | low: adapters as further columns of W and of x
 //
-// A step has COLUMNS_OF_TILE columns for each of TILES tiles of ROWS_OF_TILE rows of W; LANES_OF_TILE lanes have a tile. B is
-// staged in place of W, low in place of x. For alternating matrices, half of these columns are of the first matrix and half
-// of the second, and a row of B has zeros in the other half. low is in units of x, divided by LOW_SCALE to fit float16, and
+// A step has COLUMNS_OF_TILE columns for each of TILES tiles. A tile has ROWS_OF_TILE rows of W and LANES_OF_TILE
+// lanes. B is staged in place of W, and low in place of x. For alternating matrices, half of these columns belong to
+// each matrix, and a row of B has zeros in the half of the other. low is in units of x, divided by LOW_SCALE to fit
+// float16, and
 // B is multiplied by LOW_SCALE.
 // needs adapters/outputs: output_of; lib/matrix_units/halves: halves
 // needs linear/line_gemm: first_row_of_tile, lane_of_tile, place_in_w, place_in_x, tile_of
@@ -28,7 +29,7 @@ struct AdapterColumns {
 // The values that a lane stages per step; zeros beyond the last column.
 fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
     let own = output_of(matrix.bias);
-    let here = own.adapted == 1u && part == 0u;     // if columns are split into parts, the first part has these
+    let here = own.adapted == 1u && part == 0u;     // if columns are split into parts, the first part has the adapters
     var asked: AdapterColumns;
     for (var n = 0u; n < B_LOADS; n++) {
         let e = n * LANES_OF_TILE + lane_of_tile(lane);
@@ -51,7 +52,7 @@ fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
 
 fn stage_adapters(asked: AdapterColumns, lane: u32) {
     var columns = asked;
-    workgroupBarrier();                     // all lanes have read what was staged before
+    workgroupBarrier();                     // all lanes have read the values staged before
     for (var n = 0u; n < B_LOADS; n++) {
         let e = n * LANES_OF_TILE + lane_of_tile(lane);
         if B_EIGHTS % LANES_OF_TILE == 0u || e < B_EIGHTS {

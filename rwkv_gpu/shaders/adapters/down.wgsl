@@ -49,7 +49,7 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
     let to = own.low + t * COLUMN_FOURS + c;
     if all(wanted == vec4f()) {
         if lane == 0u {
-            low[to] = vec4f();      // it may be between nonzero columns of the row
+            low[to] = vec4f();      // the column may lie between nonzero columns of the row
         }
         return;
     }

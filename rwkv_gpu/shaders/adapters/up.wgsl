@@ -4,7 +4,7 @@
 @group(0) @binding(16) var<storage, read> b: array<vec2u>;      // four float16 each: of each matrix [M, B_STRIDE]
 @group(0) @binding(17) var<storage, read> low: array<vec4f>;    // [T, R / 4] of each matrix, then [T] ranges of nonzero columns
 
-const AHEAD = 4u;   // vec4s of columns that are loaded at once: those of an adapter of rank 16
+const AHEAD = 4u;   // vec4s of columns that are loaded at once: as many as an adapter of rank 16 has
 
 fn bias_at(i: u32, t: u32) -> f32 {
     let own = output_of(i);
@@ -22,7 +22,7 @@ fn bias_rest(i: u32, t: u32) -> f32 {
     return sum;
 }
 
-// The sum over AHEAD vec4s of columns from one on, without a branch, so that all loads are issued at once.
+// The sum over AHEAD vec4s of columns from a first one on, without a branch, so that all loads are issued at once.
 fn next_sum(own: AdapterOutput, i: u32, t: u32, first: u32) -> f32 {
     let end = own.adapted * min(u32(low[COLUMNS_AT + t].y), COLUMN_FOURS);
     var sum = 0.0;

@@ -1,11 +1,12 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode: a workgroup for row t, SHARED heads h of one KV head, a run of the context
 //
 // LANES_PER_KEY neighbouring lanes form a group, which reads a key together. A group loads PREFETCH keys at a time, and keeps a
-// running softmax. Groups do not wait for each other: a group loads its next keys while it computes. One merge at the end joins
-// their results. The key and value of the row itself are not read back: the first group of the last run starts with them.
+// running softmax. Groups do not wait for each other: a group loads its next keys while it computes. Their results are
+// merged once, at the end. The key and value of the row itself are not read back: the first group of the last run
+// starts with them.
 //
-// The lanes of a group are divided into SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle for each
-// number sums the scores of key s in the lanes of side s. Each exponential is computed by one side only.
+// The lanes of a group are divided into SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle
+// for each number sums the scores of key s in the lanes of side s, and only one side computes each exponential.
 // needs attention/heads: value_at; attention/partition: cut_of, runs_of; attention/turns: turn_of
 // needs head norm: norm_start, root_of, weight_after, weight_before; lib/step: apart; logit: logits_of
 // needs pack: Each, Pack, heads_of, numbers_from, outer, scaled, shuffled, store_sums; query scale: query_scale
@@ -151,7 +152,7 @@ fn run(group: u32, lane: u32) {
             top[p] = select(Each(LOWEST), logits, at.group == 0u);
             total[p] = Each(select(0.0, mine, at.side == 0u));
         }
-        if share * SHARED % (H / KV) == 0u {    // only the first workgroup with this head of K and V
+        if share * SHARED % (H / KV) == 0u {    // only the first workgroup with this head of K and V does this
             for (var c = lane; c < N8; c += WG) {
                 write_own(places[t].y * KV + at.head, c);
             }
@@ -214,7 +215,7 @@ fn run(group: u32, lane: u32) {
                 total[p] += weights[k * PACKS + p];
             }
         }
-        // Not a loop: drivers may leave it a loop, and then select values with twice the instructions.
+        // Unrolled by hand: drivers may not unroll a loop, and then need twice the instructions to select values.
         #for i in 0..8: add_value({i}u, at, &values_raw, &weights, &acc);
         if !AHEAD && more {
             values_next = values_from(at, base + BLOCK);
@@ -281,7 +282,7 @@ fn add_value(a: u32, at: Place, values_raw: ptr<function, array<Raw, RAWS>>, wei
     }
 }
 
-// A lane's part of the row's heads before rotation, with their factors, and its part of the pages.
+// A lane's part of the row's heads before rotation, with their factors, and the lane's part of the pages.
 struct Asked {
     heads: array<vec4f, ROUNDS>,
     weights: array<vec4f, ROUNDS>,
@@ -309,7 +310,7 @@ fn asked_of(row: u32, share: u32, kv_head: u32, lane: u32) -> Asked {
     return asked;
 }
 
-// The row's heads and its value, and the pages of the run: all are needed first.
+// The row's heads and its value, and the pages of the run, which are needed first.
 fn stage(at: Place, asked: Asked, lane: u32) {
     for (var r = 0u; r < ROUNDS; r++) {
         let i = r * WG + lane;
@@ -402,7 +403,8 @@ fn root(head: u32) -> f32 {
 // The index in the head of the lane's vec4 number c.
 fn vec4_of(at: Place, c: u32) -> u32 { return 2u * (at.column + c / 2u * LANES_PER_KEY) + c % 2u; }
 
-// The head of the cache for key number a of a lane, in the block of positions from `base` on, which is at `first` of its page. Beyond the end, that of the last key.
+// The head of the cache for key number a of a lane. Its block begins at position `base`, and at `first` of its page.
+// Beyond the end, it is the head of the last key.
 fn head_of(at: Place, base: u32, first: u32, a: u32) -> u32 {
     let position = min(base + (a ^ at.side) * GROUPS + at.group, at.end - 1u);
     if PAGED {

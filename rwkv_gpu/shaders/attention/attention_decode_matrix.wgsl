@@ -2,8 +2,8 @@
 //
 // The heads are rows of fragments, so that each key is read once for all of them; rows beyond the heads are computed and
 // ignored. A workgroup is one subgroup. It processes KEYS positions at a time in workgroup memory, with a running softmax, and
-// prefetches the next ones into registers. Compilers must not move these loads to their use. So keys and values are bound as
-// writable, although they are not written: a compiler does not move loads from such a buffer.
+// prefetches the next ones into registers. Compilers must not move these loads down to their use. So keys and values
+// are bound as writable, although they are never written: compilers do not move loads from writable buffers.
 // needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of
 // needs result: write; runs of rows: run_at
 enable wgpu_cooperative_matrix;
@@ -23,10 +23,10 @@ const PARTS = SUBGROUP / QUERIES;           // lanes that share a query
 const FOURS = KEYS / 4u / PARTS;            // vec4s of a query's scores per lane
 const LOADS = KEYS * N4 / SUBGROUP;         // vec4s that a lane loads per block
 const STRIDE = N4 + 2u;                     // distance of two keys in workgroup memory, in vec4s
-const SCORES_STRIDE = KEYS / 4u + 1u;       // between queries there
+const SCORES_STRIDE = KEYS / 4u + 1u;       // distance of two queries in `scores`
 const WEIGHTS_STRIDE = KEYS / 4u + 2u;
 
-const_assert WG == SUBGROUP;                // so it has barriers of workgroups: naga's subgroupBarrier() orders no workgroup memory
+const_assert WG == SUBGROUP;                // so workgroup barriers suffice: naga's subgroupBarrier() orders no workgroup memory
 const_assert N % S == 0u && DIMS_S <= 8u;
 const_assert SHARED <= QUERIES && QUERIES <= S && SUBGROUP % QUERIES == 0u;
 const_assert KEYS % (4u * PARTS) == 0u && N4 % PARTS == 0u;
@@ -43,7 +43,7 @@ struct Rows {
     a12: vec4<f16>, a13: vec4<f16>, a14: vec4<f16>, a15: vec4<f16>,
 }
 
-var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then keys and values in turn
+var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // first queries, then keys and values in turn
 var<workgroup> scores: array<vec4f, S * SCORES_STRIDE>;         // [query, key], or [query, dim]
 var<workgroup> weights: array<vec4<f16>, S * WEIGHTS_STRIDE>;   // [query, key]
 var<workgroup> fades: array<f32, QUERIES>;
@@ -229,7 +229,7 @@ fn put(x: vec4<f16>, n: u32) {
     }
 }
 
-// Zeros for masked values of the block: a page may contain NaN there, which a weight of 0 would not remove.
+// Replaces masked values of the block by zeros: a page may contain NaN there, which a weight of 0 would not remove.
 fn within(x: Rows, own: u32, here: vec4u) -> Rows {
     return Rows(
         seen(x.a0, 0u, own, here), seen(x.a1, 1u, own, here), seen(x.a2, 2u, own, here), seen(x.a3, 3u, own, here),

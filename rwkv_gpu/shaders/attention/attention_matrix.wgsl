@@ -205,7 +205,7 @@ fn write(head: u32, i: u32) {
 // The start of a query's result in y.
 fn place_of(row: u32, head: u32) -> u32 { return (((block.first + row) * H + head) * RUNS + number) * WIDTH; }
 
-// The values that combine this run with others; none if there is only one run.
+// Writes the maximum and the sum, by which this run is combined with others; nothing if there is only one run.
 fn leave(row: u32, head: u32, top: f32, sum: f32) {
     if RUNS > 1u && tile_lane < S && row < block.count {
         y[place_of(row, head) + N] = top;

@@ -13,7 +13,7 @@ const QUANT_OFFSET = 8;   // stored number minus quant
 // The scale of dims whose largest magnitude is this number.
 fn scale_for(largest: f32) -> f32 { return largest / -8.0; }
 
-// Inserts bits into a float, 2^23 + q to 2^11 + q. This is several times as fast if integer conversion is slow.
+// Inserts the bits into floats, 2^23 + q to 2^11 + q. If integer conversion is slow, this is several times as fast.
 fn quants_of(word: u32, _same: u32) -> Eight { return Eight(four_of(word), four_of(word >> 16u)); }
 
 // The quants as bytes with their offset, and 8 numbers in order.
@@ -47,8 +47,8 @@ const QUANT_OFFSET = 0;   // stored byte minus quant
 // The scale of dims whose largest magnitude is this number.
 fn scale_for(largest: f32) -> f32 { return abs(largest) / 127.0; }
 
-// Bytes become the last or the second last byte of a float, 2^23 + q + 128 or 2^15 + q + 128: where converting integers is slow,
-// this is several times as fast.
+// Bytes become the last or the second last byte of a float: 2^23 + q + 128 or 2^15 + q + 128. If integer conversion is
+// slow, this is several times as fast.
 fn quants_of(low: u32, high: u32) -> Eight { return Eight(four_of(low), four_of(high)); }
 
 // The quants as signed bytes, and 8 numbers in order.

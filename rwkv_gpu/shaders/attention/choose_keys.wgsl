@@ -1,7 +1,7 @@
 // y[t] = the COUNT positions with the largest scores, ascending; score = sum_h weights[t, h] · relu(r[t, h] · K[j])
 //
-// A workgroup for every GROUPS-th row. A row with at most COUNT positions has them all. For others a radix search, one byte
-// of the scores at a time, finds the smallest score that is chosen, and how many positions have it.
+// A workgroup has every GROUPS-th row. A row with at most COUNT positions gets all of them. For other rows, a radix
+// search (one byte of the scores at a time) finds the smallest chosen score, and how many positions have it.
 // needs latent read: latent8; pages of rows: segment_of
 @group(0) @binding(1) var<storage, read> r: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> weights: array<f32>;           // [T, H]
@@ -9,7 +9,7 @@
 @group(0) @binding(4) var<storage, read_write> y: array<u32>;           // [T, COUNT]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;            // [pages, PAGE, N]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
-@group(0) @binding(8) var<storage, read_write> scores: array<u32>;      // [GROUPS, MAX_PAGES · PAGE], ordered like the scores
+@group(0) @binding(8) var<storage, read_write> scores: array<u32>;      // [GROUPS, MAX_PAGES · PAGE], in the order of the scores
 
 const N4 = N / 4u;
 const DIGITS = 256u;
@@ -85,7 +85,7 @@ fn search(length: u32, first: u32, lane: u32) {
         }
         workgroupBarrier();
         if lane == 0u {
-            var n = 1u;     // counts digits from the highest down
+            var n = 1u;     // counts the digits from the highest to the lowest
             var left = cut.y;
             while n < DIGITS && atomicLoad(&counts[DIGITS - n]) < left {
                 left -= atomicLoad(&counts[DIGITS - n]);
@@ -97,7 +97,8 @@ fn search(length: u32, first: u32, lane: u32) {
     }
 }
 
-// The chosen positions in order: a lane has neighbouring positions, and its place follows from the counts of lanes before it.
+// Writes the chosen positions in order. A lane has neighbouring positions; its place follows from the counts of earlier
+// lanes.
 fn list(t: u32, length: u32, first: u32, lane: u32) {
     let each = (length + WG - 1u) / WG;
     let start = min(lane * each, length);

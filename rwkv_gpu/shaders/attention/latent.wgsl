@@ -11,7 +11,7 @@ fn rotated(_position: u32, _d: u32, x: f32, _other: f32) -> f32 { return x; }
 
 fn first_key(t: u32, base: u32) -> u32 { return t * COUNT + base; }
 
-// The row of a key in the cache. Beyond the end of the list, it is the row of any key.
+// The row of a key in the cache; beyond the end of the list, the row of some key.
 fn key_row(row: u32, key: u32) -> u32 {
     let i = min(row + key, arrayLength(&chosen) - 1u);
     let position = select(chosen[i], 0u, chosen[i] == NO_KEY);

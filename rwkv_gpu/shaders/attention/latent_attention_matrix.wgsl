@@ -1,9 +1,10 @@
 // y[q] = sum_j softmax_j(scale · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context, on matrix units
 //
 // All heads read the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
-// at a time are in workgroup memory, as keys and as values. For scores, subgroups divide the query tiles of S queries, the two
-// halves of the keys, and the parts of the width, whose sums lanes add up. For the sum over latents, subgroups divide the
-// columns. Meanwhile the next block is loaded. Compilers must not move these loads past a barrier, to their uses. So `keys` is
+// at a time are in workgroup memory, as keys and as values. For scores, subgroups divide the query tiles of S queries,
+// the two halves of the keys, and the parts of the width; lanes then add the sums of the parts. For the sum over
+// latents, subgroups divide the columns. Meanwhile, the next block is loaded. Compilers must not move these loads past
+// a barrier, to their uses. So `keys` is
 // declared as writable, although it is not written.
 // needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves; queries: part_of; query scale: query_scale; result: write
@@ -30,8 +31,8 @@ const PER_LATENT = WG / KEYS;               // neighbouring lanes that copy a la
 const LOADS = (WIDTH8 + PER_LATENT - 1u) / PER_LATENT;      // groups of 8 dims that a lane copies per block
 const BATCH = 9u;                           // loads in flight at the same time
 const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // true if the loads of the next block overlap with computing
-// True if these loads start before the current block is stored: a context that is split into runs comes from memory, not from
-// a cache.
+// True if these loads start before the current block is stored. This helps if the context is split into runs, as
+// latents then come from memory, not from a cache.
 const EARLY = RUNS > 1u;
 const PER_QUERY = WG / Q;                   // lanes per query
 const WHOLE_TABLE = MAX_PAGES <= WG;        // true if the lanes can hold all pages of a sequence, one each
@@ -342,8 +343,8 @@ fn start_of(base: u32) -> u32 {
 fn rows_from(base: u32, end: u32) -> u32 { return select(1u, end - base, base < end); }
 
 // Loads a lane's part of the KEYS latents from `start` on. Only `rows` of them are visible; later ones may be NaN, so the last
-// visible one replaces them. Each group of eight has a name: in a loop, each load would wait for the previous one. They are not
-// used yet, because a use would wait for the load, too.
+// visible one replaces them. Each group of eight is a variable: in a loop, each load would wait for the previous one.
+// The values are not used yet, because a use would wait for the load, too.
 fn latents_from(start: u32, rows: u32, batch: u32, lane: u32) -> Latents {
     let row = start + min(lane / PER_LATENT, rows - 1u) * WIDTH8;
     return Latents(

@@ -1,7 +1,8 @@
 // How a workgroup writes its sums.
 
 //# last_workgroup
-// A workgroup has seen one run of the context. The last one to finish joins the runs of its heads: no workgroup waits.
+// A workgroup has seen one run of the context. The last one to finish joins the runs of its heads, so no workgroup
+// waits.
 // needs answer: answer; gate: gated; lib/last_workgroup: count_done; sink: sink_of
 @group(0) @binding(9) @coherent var<storage, read_write> found: array<vec4f>;   // [T, H, RUNS, N / 4 + 1]
 

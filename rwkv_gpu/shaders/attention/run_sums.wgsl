@@ -43,7 +43,7 @@ fn sum_runs(lane: u32, head: u32, column: u32, part: u32, runs: u32) {
     tops[lane] = vec2f(top, sum);
 }
 
-// Merges the sums of all lanes with the same vec4, for a lane of the first part. Call it after a barrier.
+// Merges the sums of all lanes with the same vec4. Call it after a barrier, in a lane of the first part.
 fn all_parts(lane: u32) -> RunSums {
     var all = RunSums(vec4f(), tops[lane].x, 0.0);
     for (var p = 1u; p < RUN_LANES; p++) {

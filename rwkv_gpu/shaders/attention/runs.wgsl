@@ -3,12 +3,12 @@
 //# even: The number of runs of the context of a row, which is the same for all rows.
 fn most_runs(_length: u32) -> u32 { return RUNS; }
 
-//# even_runs: The row of a run and its number within the row, from its number among all: each row has RUNS.
+//# even_runs: The row of a run and its number within the row, given its number among all runs. Each row has RUNS.
 fn run_at(index: u32, _lane: u32) -> vec2u { return vec2u(index / RUNS, index % RUNS); }
 
 //# further_runs
-// The row of a run and its number within the row, from its number among all: EVEN for each of STEP_ROWS rows, then those of long
-// rows. The row is out of range if there is no such run.
+// The row of a run and its number within the row, given its number among all runs. These are EVEN for each of STEP_ROWS
+// rows, then further runs of long rows. The row is out of range if there is no such run.
 // needs attention/runs/shared_out: is_unlike, most_runs
 var<workgroup> further_runs: array<u32, (STEP_ROWS + 3u) / 4u * 4u>;    // padded to 16 bytes, as fragments follow it
 
@@ -35,8 +35,9 @@ fn run_at(index: u32, lane: u32) -> vec2u {
 }
 
 //# shared_out
-// The number of runs of the context of a row that reads `length` positions: EVEN, unless rows have very different lengths. Then a
-// long row, which others would wait for, has more, up to RUNS: its share by positions of EXTRA runs.
+// The number of runs of the context of a row that reads `length` positions: EVEN, unless rows have very different
+// lengths. In that case a long row, for which others would wait, has more, up to RUNS. Its share of EXTRA runs depends
+// on its positions.
 const_assert EVEN > 0u && EVEN < RUNS && EXTRA > 0u;
 
 fn most_runs(length: u32) -> u32 {

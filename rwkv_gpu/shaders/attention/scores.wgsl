@@ -13,8 +13,9 @@ fn score_of(raw: Raw, q: Query, c: u32) -> Each {
 }
 
 //# integers
-// Scores from keys and queries as bytes. 8 bits are enough: a query has a scale for each 8 dims, and a key
-// for each 32. So a query is rounded more finely than a key, and a large dim reduces the precision of only 7 others.
+// Scores from keys and queries as bytes. 8 bits are enough: a query has a scale for each 8 dims, and a key has one for
+// each 32. So a query is rounded more finely than a key, and a large dim of a query reduces the precision of only 7
+// others.
 // needs bits: bytes_of, in_byte_order; pack: Each, largest_of_each; raw: scale_of
 struct Query {
     unit: Each,
@@ -39,7 +40,8 @@ fn query_of(low: Pack, high: Pack) -> Query {
     return q;
 }
 
-// x rounded, plus 0x4b400000: a float of 1.5 · 2^23 has no bits for fractions. Below 24 bits it is an integer plus 2^22.
+// x rounded, plus 0x4b400000. Adding 1.5 · 2^23 leaves no bits for fractions, so the low 23 bits are an integer plus
+// 2^22.
 fn integers(x: vec4f) -> vec4u { return bitcast<vec4u>(x + 12582912.0); }
 
 // The last byte of each word.

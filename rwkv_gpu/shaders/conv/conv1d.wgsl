@@ -1,7 +1,7 @@
 // y[t, c] = then(sum over i of w[c, i] · x[t - TAPS + 1 + i, c] + bias[c])      one lane for each row and channel
 //
-// The first rows of a segment also look at its state. One lane computes them all and replaces the state, so that no other
-// lane reads what it replaces.
+// The first rows of a segment also read its state. One lane computes all of these rows and then replaces the state, so
+// that no other lane reads values that it replaces.
 // needs gates: gated, x_at; lib/activation: activation; lib/step: kept_state; y: write_y
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, STRIDE], channels from column FIRST on
 @group(0) @binding(2) var<storage, read> weights: array<f32>;           // w [C, TAPS], then the bias [C]

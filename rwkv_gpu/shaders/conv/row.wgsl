@@ -1,7 +1,7 @@
 // silu of a convolution: four channels of one row per sequence, over the previous rows, which are a separate state.
 //
-// Several workgroups may read the same channels of that state, and one of them replaces it: a step writes another state than
-// the one that it reads.
+// Several workgroups may read the same channels of that state. One of them replaces it, which is safe because a step
+// writes to another place than it reads.
 // The caller binds that state as `past`.
 // needs xbc or qkv: tap_at
 

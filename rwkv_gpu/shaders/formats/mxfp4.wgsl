@@ -11,7 +11,7 @@ fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i / 4u))
 
 fn scale_of(raw: Raw, i: u32) -> vec2f {
     let e = byte_of(raw.y, i);
-    // The two least are below the normal floats.
+    // The two smallest scales are below the normal floats.
     let bits = select((e - 1u) << 23u, 0x00200000u << (e & 1u), e < 2u);
     return vec2f(bitcast<f32>(bits), 0.0);
 }

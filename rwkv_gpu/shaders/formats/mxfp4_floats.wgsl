@@ -1,7 +1,8 @@
 // MXFP4 for kernels that multiply floats: weight = 2^(e - 113) · h(n).      x and y as in `mxfp4`
 //
-// A number of 4 bits is a float16 but for its bias: its sign, exponent and mantissa go where those of a float16 h lie, which
-// is then 2^14 times as small. That takes half of the operations that bytes take. Scales of 2^113 and more are taken for that.
+// A number of 4 bits differs from a float16 only in the exponent bias. Its sign, exponent and mantissa are moved to
+// their places in a float16 h, which is then 2^14 times too small. That takes half as many operations as decoding to
+// bytes. Scales above 2^113 are clamped to it.
 // needs words: word_at
 const RUN = 32u;
 

@@ -4,7 +4,7 @@
 const RUN = 16u;
 
 struct Raw {
-    x: vec4u,       // two runs: half of it is of this one
+    x: vec4u,       // two runs, of which this one needs half
     y: u32,
     z: u32,
     w: u32,

@@ -28,7 +28,7 @@ fn packed_of(raw: Raw, i: u32) -> array<u32, 4> {
 
 fn power_of_3(t: u32) -> u32 { return select(1u, 3u, (t & 1u) == 1u) * select(1u, 9u, (t & 2u) == 2u) * select(1u, 81u, t == 4u); }
 
-// the digit that a power of 3 brings to the top, of bytes 0 and 2 of each word
+// for bytes 0 and 2 of each word: the digit that a power of 3 brings to the top
 fn digits(bytes: vec4u, power: vec4u) -> vec4u {
     let shifted = ((bytes & vec4u(0x00ff00ffu)) * power) & vec4u(0x00ff00ffu);
     return ((shifted * 3u) >> vec4u(8u)) & vec4u(0x00030003u);

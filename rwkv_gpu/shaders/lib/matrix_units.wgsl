@@ -14,7 +14,8 @@ fn halves(words: vec2u) -> vec4<f16> {
 // ones are clamped. Neither has a visible effect, as a model sums many such numbers.
 const LARGEST_HALF = 65504.0;
 
-// This lane's number and that of the lane two further, as a word. Four neighbouring lanes hold a vec4; the first two write it.
+// This lane's number and the number of the lane after the next one, as a word. Four neighbouring lanes hold a vec4; the
+// first two write it.
 fn word_of_two(value: f32) -> u32 {
     let own = in_units(vec4f(value)).x;
     return pack2x16float(vec2f(own, subgroupShuffleXor(own, 2u)));
@@ -24,9 +25,10 @@ fn in_units(values: vec4f) -> vec4f { return clamp(values / UNIT, vec4f(-LARGEST
 
 //# of_bytes: Four weights d · q + m as float16, from unsigned bytes q, in the order of `round_rows`: 0, 2, 1, 3
 //
-// A byte q in the low bits of the float16 1024 gives 1024 + q, without conversion, for two weights at a time. The float must
-// not be a constant to the compiler (`step.rows` is below 2^31): NVIDIA has a single instruction for `&` and `|` if one has
-// a constant and the other a register as operand, and needs two if both have constants.
+// A byte q in the low bits of the float16 1024 gives 1024 + q, without conversion, for two weights at a time. The float
+// must not be a constant to the compiler, so it depends on `step.rows`, which is below 2^31. NVIDIA has a single
+// instruction for `&` and `|` if one of them has a constant operand and the other a register. It needs two if both have
+// constants.
 fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
     let exponent = 0x64006400u | (step.rows >> 31u);
     let even = vec2<f16>(unpack2x16float((four & 0x00ff00ffu) | exponent));
@@ -38,7 +40,7 @@ fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
 //# of_e2m1: The weights of a run of MXFP4 as float16, in the order of `round_rows`: of each four 0, 2, 1, 3
 //
 // A 4-bit float differs from float16 only in its exponent bias: its sign, exponent and mantissa are moved to their places in
-// a float16, which is then too small by 2^14. Scales are for twice the number.
+// a float16, which is then too small by 2^14. Scales are those of doubled numbers.
 fn weights_of(raw: Raw, _i: u32, scale: vec2f) -> array<vec4<f16>, 8> {
     let by = vec4<f16>(f16(2.0 * scale.x));
     var found: array<vec4<f16>, 8>;
@@ -71,9 +73,9 @@ fn four_of(raw: Raw, i: u32, four: u32, scale: vec2f) -> vec4<f16> {
 
 //# of_nibbles: Four weights d · n + m of a run as float16, in the order of `round_rows`: 0, 2, 1, 3
 //
-// n is 4 bits of raw.x, byte j of which is n[j] | n[j+16] << 4. In the low bits of the float16 1024 it gives 1024 + n, and in
-// the next four bits of 64 it gives 64 + n: bytes need not be split, and two weights are decoded at a time. As in `of_bytes`,
-// these floats must not be constants to the compiler (`step.rows` is below 2^31).
+// n is 4 bits of raw.x, whose byte j is n[j] | n[j+16] << 4. In the low bits of the float16 1024, n gives 1024 + n. In
+// the next four bits of the float16 64, it gives 64 + n. So bytes need not be split, and two weights are decoded at a
+// time. As in `of_bytes`, these floats must not be constants to the compiler.
 fn four_of(raw: Raw, _i: u32, four: u32, scale: vec2f) -> vec4<f16> {
     let high = four >= 4u;
     let mask = select(0x000f000fu, 0x00f000f0u, high);
@@ -100,10 +102,12 @@ fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
 //# rounded
 // The rounding and the layout of rows of x as float16 for matrix units, with a power of two for each row
 //
-// The power scales the largest of a row to at most 2^14, so that nothing overflows; rounding loses less than 2^-38 of it. In
-// each four columns, the second and the third are swapped, because decoding bytes yields weights in that order. Without
-// FRAGMENTS the layout is by rows. With it, it is by steps of 64 columns of FRAGMENTS · S rows each, where vec4s of the first
-// half and of the second alternate, as in `skinny_gemm_matrix`. Exponents follow.
+// The power scales the largest number of a row to at most 2^14, so that nothing overflows. Rounding loses less than
+// 2^-38 of that number. In each group of four columns, the second and the third are swapped, because decoding bytes
+// yields weights in
+// that order. Without
+// FRAGMENTS the layout is by rows. With FRAGMENTS, it is by steps of 64 columns of FRAGMENTS · S rows, in which vec4s
+// of the first half and of the second half alternate, as in `skinny_gemm_matrix`. Exponents follow the rows.
 const LARGEST_EXPONENT = 14;
 
 fn exponent_of(most: f32) -> i32 { return frexp(max(most, 1e-30)).exp - LARGEST_EXPONENT; }
@@ -125,10 +129,10 @@ fn place_of_exponent(t: u32, padded: u32) -> u32 {
 //# subgroup_barrier
 // Synchronises the lanes of a subgroup, including their writes to workgroup memory, independently of other subgroups. naga 29
 // emits a barrier that orders only memory which Vulkan does not have, so it works only if the driver does more than required.
-// NVIDIA's did on an H200. Mesa's do not: they may move loads and stores across it.
+// NVIDIA's driver did on an H200. Mesa's drivers do not: they may move loads and stores across the barrier.
 fn meet() { subgroupBarrier(); }
 
-//# sums_left: Results are not also written as float16.
+//# sums_left: Results are not written as float16.
 fn keep(_m: u32, _t: u32, _there: bool) {}
 
 //# sums_of_workgroup: A workgroup has all columns of its rows, so the sums of its subgroups are complete.

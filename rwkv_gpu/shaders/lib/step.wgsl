@@ -1,6 +1,6 @@
 // The data of a step, which changes from one replay to the next.
 struct Step {
-    rows: u32,      // T; a plan is launched for `bucket` rows, and the rest returns early
+    rows: u32,      // T; a plan is launched for `bucket` rows, and the surplus workgroups return early
     segments: u32,  // sequences that the rows belong to
     outputs: u32,   // R, rows whose logits are needed
     bucket: u32,    // maximum rows of the plan

@@ -1,7 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      as products of integers: a workgroup for R rows m and TB rows t
 //
-// x is already quantised (`linear/quantise_rows`), and W is stored as small integers. PREFETCH chunks of 32 columns at a time
-// are in workgroup memory as bytes, two vec4s per row, so that four products are one instruction. Sums of a run are
+// x is already quantised (`linear/quantise_rows`), and W is stored as small integers. PREFETCH chunks of 32 columns at
+// a time are in workgroup memory as bytes, two vec4s per row, so that one instruction computes four products. Sums of a
+// run are
 // integers, which are then multiplied by scales. The next chunks are prefetched.
 // needs format: packed_of, run_raw, scale_of; lib/dot16: dot16; linear/table: store; table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
@@ -127,7 +128,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// The row of W in a slot: four neighbours are LANES_ALONG_M slots apart, so that lanes read their rows side by side.
+// The row of W in a slot. Four neighbouring rows are LANES_ALONG_M slots apart, so that lanes read adjacent memory.
 fn row_in(slot: u32) -> u32 { return slot % LANES_ALONG_M * 4u + slot / LANES_ALONG_M % 4u + slot / (4u * LANES_ALONG_M) * 4u * LANES_ALONG_M; }
 
 // The p-th run that is staged from a chunk on.

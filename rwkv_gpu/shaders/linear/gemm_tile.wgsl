@@ -1,7 +1,7 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, LANES_ALONG_M lanes along m; a lane for 8 rows m and 8 or 4 rows t
 //
-// 32 columns at a time: half of the lanes decode W into workgroup memory while the others turn x, column by column, so that
-// a lane's four rows are adjacent. The next columns are prefetched. A lane's sums are four 4 x 4 tiles, or two, as
+// For 32 columns at a time, half of the lanes decode W into workgroup memory, while the others transpose x, so that a
+// lane's four rows are adjacent. The next columns are prefetched. A lane's sums are four 4 x 4 tiles, or two, as
 // products of a column of W with a row of x; with Tile = f16 its factors are rounded, and summed in float32.
 // needs format: floats, fours_of, run_raw, scale_of; linear/table: store; rows: x4; table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
@@ -76,7 +76,7 @@ fn run(group: u32, lane: u32) {
             }
         }
         if chunk > start {
-            for (var k = 0u; k < 32u; k += 4u) {    // unrolled by four, as no compiler does it
+            for (var k = 0u; k < 32u; k += 4u) {    // unrolled by four here, as compilers do not do so
                 let a = factors(k, m, t);
                 let b = factors(k + 1u, m, t);
                 let c = factors(k + 2u, m, t);

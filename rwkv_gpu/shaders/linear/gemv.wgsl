@@ -99,7 +99,7 @@ fn run(group: u32, lane: u32) {
         add_squares(squares[t], t, lane);
     }
     workgroupBarrier();
-    for (var o = line; o < SUMS / PER_OUT; o += LANES_PER_ROW) {     // the outputs are shared out among the lanes
+    for (var o = line; o < SUMS / PER_OUT; o += LANES_PER_ROW) {     // the lanes divide the outputs
         let t = o % TB;
         let j = o / TB * PER_OUT;
         if row0 + j < matrix.rows && t0 + t < rows_now() {
@@ -133,8 +133,9 @@ fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32) -> array<Raw, PREFET
     return raw;
 }
 
-// The vec4s that a lane stages of TB rows of x, from a chunk on. Beyond their end, and for vec4s that another lane stages in the
-// next turn, it loads their beginning: a lane that loads a vec4 may also store it, and no two lanes may store the same one.
+// The vec4s that a lane stages of TB rows of x, from a chunk on. Beyond the end of these rows, and in place of vec4s
+// that another lane stages in the next turn, it loads the first vec4: a lane that loads a vec4 may also store it, and
+// no two lanes may store the same one.
 fn loads(matrix: Matrix, t0: u32, base: u32, lane: u32) -> array<vec4f, TB * LOADS> {
     var values: array<vec4f, TB * LOADS>;
     for (var t = 0u; t < TB; t++) {

@@ -33,7 +33,7 @@ fn run(group: u32, lane: u32) {
     let line = lane % LANES_PER_ROW;
     var base = BLOCK * (block - matrix.block);
     var row = base + lane / LANES_PER_ROW * R;
-    let output = min(line * PER_OUT, R - PER_OUT);      // the row of its R whose output a lane has
+    let output = min(line * PER_OUT, R - PER_OUT);      // which of its R rows a lane outputs
     var raw = raws(matrix, row, line, chunks);
     var inputs = epilogue_inputs(matrix, t, min(row + output, matrix.rows - PER_OUT));
     first_row = t;
@@ -50,7 +50,7 @@ fn run(group: u32, lane: u32) {
         }
         for (var first = 0u; first < chunks; first += LANES_PER_ROW) {
             let chunk = first + line;
-            // Without a branch, which takes longer than to load something once more at the end.
+            // Without a branch: an unneeded load at the end costs less than a branch.
             let last = first + LANES_PER_ROW >= chunks;
             let below = select(row, row + stride, last && base + stride < matrix.rows);
             let next = raws(matrix, below, select(chunk + LANES_PER_ROW, line, last), chunks);

@@ -1,8 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for R rows of W of each LANES_PER_ROW lanes
 //
 // gemv_int for matrices with a single block of rows per workgroup. PREFETCH chunks of 32 columns are in flight at a time, each
-// in separate registers, because moving a register waits for its load. So the loop over chunks is written to be fully
-// unrolled by compilers.
+// in separate registers, because moving a register waits for its load. So the loop over chunks is written such that
+// compilers unroll it completely.
 // Several subgroups may share a row, so that each reads less of x, for more rows. They add up their sums in workgroup memory,
 // and then each of the first lanes has a row.
 // needs columns: chunk_of_row; emitted statistics: emit_statistics; epilogue: epilogue_inputs, store_with
@@ -49,7 +49,7 @@ fn run(group: u32, lane: u32) {
     let row = base + lane / LANES_PER_ROW * R;
     let own_line = line % SHUFFLED_LANES;
     let own_row = select(lane / LANES_PER_ROW * R + min(line, R - 1u), min(lane, BLOCK - 1u), MEETS_IN_MEMORY);
-    let output = base + own_row;                    // the row whose output a lane has
+    let output = base + own_row;                    // the row that a lane outputs
     var loaded_x: array<vec4f, OWN>;
     if READS_X_EARLY {
         for (var n = 0u; n < OWN; n++) {
@@ -111,7 +111,7 @@ fn run(group: u32, lane: u32) {
     emit_statistics(own_row, stores, block - matrix.block, matrix.rows, lane);
 }
 
-// Where vec4 number n of x that a lane stages lies in its row; beyond the end it is the first.
+// The place in the row of vec4 number n that a lane stages; beyond the end, the place of the first vec4.
 fn at(n: u32, lane: u32) -> u32 { return select(0u, n * WG + lane, EVEN || n * WG + lane < WIDTH / 4u); }
 
 fn own(start: u32, n: u32, lane: u32) -> vec4f { return x4(start, 4u * at(n, lane), WIDTH); }
@@ -139,7 +139,7 @@ fn multiplied(before: Sums, found: Raws, matrix: Matrix, row: u32, chunk: u32) -
     for (var p = 0u; p < PARTS; p++) {
         let part = part_of(chunk, p);
         for (var j = 0u; j < R; j++) {
-            // If rows are whole superblocks, formats need only the place within one.
+            // If rows are whole superblocks, formats need only the place within a superblock.
             let i = select(run_of(matrix, row + j, chunk), chunk * PARTS, (CHUNKS | SEAM) % 16u == 0u) + p;
             sums[j] = product(sums[j], part, raw[j * PARTS + p], i);
         }

@@ -3,9 +3,10 @@
 // Each subgroup owns FM · S rows of W. Subgroups with the same rows divide every STAGE columns: each takes 256. Eight
 // neighbouring lanes load the eight chunks of 32 columns of a row there, so that whole cache lines are read. A lane decodes four
 // weights of each chunk at a time to float16, into the subgroup's part of workgroup memory. These are 32 columns of all rows, which
-// the subgroup multiplies without waiting for others. All subgroups share x in workgroup memory, in the same order: groups of
-// four columns come in pairs, the first with the fifth of a chunk, the second with the sixth and so on, and PAIRS pairs of all
-// chunks are staged at a time. With two COPIES, one subgroup may be a unit ahead of another. Sums of different columns are added
+// the subgroup multiplies without waiting for others. All subgroups share x in workgroup memory, in the same order.
+// Groups of four columns come in pairs: the first and the fifth of a chunk, the second and the sixth, and so on. PAIRS
+// pairs of all chunks are staged at a time: a unit. With two COPIES, one subgroup may be a unit ahead of another. Sums
+// of different columns are added
 // once, at the end. Beyond the end of a row, W is zero. The next stage of W and the next pairs of x are prefetched into registers.
 // With split-K, a workgroup has one of PARTS parts of the columns (`lib/matrix_units/sums_of_parts`).
 //
@@ -90,7 +91,7 @@ fn multiply(lane: u32) {
         } else {
             asked = ask_adapters(0u, lane);
         }
-        // Not a loop: drivers may leave it a loop, and then keep arrays in memory.
+        // Unrolled by hand: drivers may not unroll a loop, and then keep arrays in memory.
         multiply_pair(&raw, &scales, at, 0u, &c00, &c10, &c01, &c11, &c02, &c03);
         if PAIRS == 1u { stage_x(&eights, at, 1u, lane); }
         multiply_pair(&raw, &scales, at, 1u, &c00, &c10, &c01, &c11, &c02, &c03);
@@ -180,7 +181,7 @@ fn multiply_tile(
 // The row of the subgroup whose chunk is the lane's n-th load.
 fn row_of(n: u32) -> u32 { return permuted(line / CHUNKS) + row_beyond(n); }
 
-// The distance of that row from the first: `permuted` moves bits, and a lane and n have different bits.
+// The distance of that row from the first row: `permuted` moves bits, and the lane and n provide different bits.
 fn row_beyond(n: u32) -> u32 { return permuted(n * SUBGROUP / CHUNKS); }
 
 fn permuted(r: u32) -> u32 { return r % 2u * 4u + r / 2u % 2u + r / 4u % 2u * 2u + r / 8u * 8u; }
@@ -243,7 +244,7 @@ fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
     return eights;
 }
 
-// For a group of eight: the subgroups that use it, and its block of 64 columns among theirs.
+// For a group of eight: the subgroups that use it, and which of their blocks of 64 columns it is in.
 fn slot_of(e: u32) -> u32 { return e / (8u * PAIRS * TB); }
 
 fn step_of(e: u32) -> u32 { return e / (2u * PAIRS * TB) % 4u; }

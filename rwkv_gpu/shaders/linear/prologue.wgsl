@@ -3,7 +3,8 @@
 //# convolution: The only row x of a step, convolved over the rows before it while it is read:
 // g · sum over i of w[c, i] · before[i, c], where x holds f, g and h, and the newest row before is f · h
 //
-// Every workgroup reads the state, and the first one writes the new state: a step never writes the state that it reads.
+// Every workgroup reads the state, and the first workgroup writes the new one. This is safe, as a step never writes the
+// state that it reads.
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;           // f, g and h, [C / 4] each
 @group(0) @binding(9) var<storage, read> taps: array<vec4f>;        // [C, TAPS] in fours
 @group(0) @binding(10) var<storage, read_write> past: array<vec4f>; // [states, PAST, C / 4], the oldest first
@@ -81,7 +82,7 @@ const READS_X_EARLY = true;
 fn find_statistics(_lane: u32) {}
 
 //# rms_norm
-// x / sqrt(mean(x²) + EPS) * gain, in the prologue of a product: the gain goes to x, the root to the sums at the end.
+// x / sqrt(mean(x²) + EPS) * gain, in the prologue of a product: x is multiplied by the gain, sums by the root.
 @group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [K / 4]
 
 const NORMED = true;
@@ -104,8 +105,8 @@ var<private> centre: vec2f;             // the mean of x, and the inverse of its
 fn normed_at(d: u32) -> vec4f { return (x[d] - centre.x) * centre.y * gain[d] + shift[d]; }
 
 //# store_normed_row
-// The first workgroup stores the normed row, which a later product copies to the state. Lanes without a vec4 read
-// the first one again, which only lane 0 writes.
+// The first workgroup stores the normed row, which a later product copies to the state. Lanes without a vec4 of their
+// own read the first one again, which only lane 0 writes.
 @group(0) @binding(13) var<storage, read_write> normed_row: array<vec4f>;   // [D / 4]
 
 fn store_normed(d: u32, value: vec4f) {

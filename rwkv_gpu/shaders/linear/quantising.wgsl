@@ -1,6 +1,6 @@
 // x as integers with a scale for 32 columns, for gemm_int8 and skinny_gemm       one workgroup per row t of each x
 //
-// A fused norm multiplies x by its gain first, and the scales of the integers by its root.
+// A fused norm multiplies x by its gain before rounding, and the scales of the integers by its root.
 // needs lanes: reduce_add; lib/store_quantised: store_quantised; norm: gained, root; rows: x4
 @group(0) @binding(3) var<storage, read_write> quantised: array<u32>;
 @group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // start of each x in floats, its width, start of its y

@@ -9,7 +9,7 @@
 
 const PADDED = 1u;
 const BESIDE = XS * ROUNDED_ROWS;
-// ROWS_EACH: rows of x for a row of the step, as experts have.
+// ROWS_EACH: rows of x per row of the step; more than one for experts.
 
 fn extra_work(group: u32, lane: u32) {
     let t = group % ROUNDED_ROWS;

@@ -100,7 +100,7 @@ fn find_statistics(lane: u32) {
     for (var i = 0u; i < EACH; i++) {
         found[i] = statistics[min(i * SUBGROUP + own, STATISTICS - 1u)];
     }
-    // Both sums are over distances from the first mean, so one pass suffices and no precision is lost.
+    // Both sums are over differences from the first mean, so one pass is enough and no precision is lost.
     let first = subgroupShuffle(found[0].x, 0u);
     var sum = 0.0;
     var squares = 0.0;
@@ -115,7 +115,7 @@ fn find_statistics(lane: u32) {
     centre = vec2f(first + off, inverseSqrt(variance + EPS));
 }
 
-// How many values one of them speaks of.
+// The number of values that one of them covers.
 fn count_of(part: u32) -> f32 { return f32(min(max(part * STATISTICS_ROWS, D) - part * STATISTICS_ROWS, STATISTICS_ROWS)); }
 
 //# merge: The mean of a row of D values, and the inverse of its deviation: by subgroup, then over all.
@@ -142,7 +142,7 @@ fn merged_statistics(row: u32, lane: u32) -> vec2f {
 
 fn scale_by(squares: f32) -> f32 { return inverseSqrt(squares / f32(D) + EPS); }
 
-// How many values of a row the lanes of a subgroup have.
+// The number of values of a row that the lanes of a subgroup have.
 fn count_of(own_subgroup: u32) -> f32 {
     var count = 0u;
     for (var first = own_subgroup * SUBGROUP; first < D4; first += WG) {

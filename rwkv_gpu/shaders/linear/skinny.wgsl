@@ -60,7 +60,7 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
         for (var n = 0u; n < BATCH; n++) {
             let e = (base + n) * WG + lane;
             let k = 32u * piece + 4u * e;
-            let own = k < matrix.k && (EVEN || e < STAGED * 8u);    // others stage the rest, and may store it
+            let own = k < matrix.k && (EVEN || e < STAGED * 8u);    // other lanes stage the rest, and may store it
             for (var t = 0u; t < TB; t++) {
                 let start = matrix.x + min(t0 + t, table.rows - 1u) * matrix.k;
                 values[n * TB + t] = x4(start, select(0u, k, own), matrix.k);

@@ -1,8 +1,9 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages TB rows of x as integers and multiplies rows of W by all of them
 //
 // LANES_PER_ROW lanes have R rows m at a time; each lane has every LANES_PER_ROW-th chunk of 32 columns, whose weights it
-// decodes once for TB rows t. As many columns of x as fit are in workgroup memory; if all fit, a workgroup processes many
-// rows of W without a barrier. PREFETCH chunks are in flight at a time, of the same rows or of the next ones, each in
+// decodes once for TB rows t. Workgroup memory holds as many columns of x as fit. If all fit, a workgroup processes
+// many rows of W without a barrier. PREFETCH chunks are in flight at a time, of the same rows or of the next ones, each
+// in
 // separate registers, because moving a register waits for its load.
 // needs epilogue: epilogue_inputs, store_with; format: run_raw, scale_of; linear/skinny/quantised_x: squares_of
 // needs linear/staging/integer_products: bytes_of_run, product_of; norm: root; quantised output: quantise_block
@@ -67,7 +68,7 @@ fn run(group: u32, lane: u32) {
                 workgroupBarrier();
             }
             for (var first = piece; first < min(piece + STAGED, chunks); first += PREFETCH * LANES_PER_ROW) {
-                // Without a branch, which takes longer than to load something once more at the end.
+                // Without a branch: an unneeded load at the end costs less than a branch.
                 let last = first + PREFETCH * LANES_PER_ROW >= chunks;
                 let below = select(row, row + stride, last && base + stride < end);
                 for (var a = 0u; a < PREFETCH; a++) {
@@ -160,7 +161,7 @@ fn multiply(
     }
 }
 
-// The first of the outputs whose sums a lane has in the end: row o / TB · PER_OUT of its R and row o % TB of x.
+// The first of the outputs whose sums a lane has in the end. Output o is row o / TB · PER_OUT of its R rows, and row o % TB of x.
 fn first_output(line: u32) -> u32 {
     var output = 0u;
     for (var n = 0u; (2u << n) <= min(LANES_PER_ROW, OUTS); n++) {
@@ -169,7 +170,8 @@ fn first_output(line: u32) -> u32 {
     return output;
 }
 
-// Adds sums of a lane and of the one 1 << n lines on: each then has half of them, or, where there is but one, both have it.
+// Adds the sums of a lane and of the lane at a distance of 1 << n. Then each of the two has half of the sums; if there
+// is only one sum, both have it.
 fn meet(sums: ptr<function, array<f32, SUMS>>, n: u32, line: u32) {
     let half = (OUTS >> (n + 1u)) * PER_OUT;
     let upper = ((line >> n) & 1u) == 1u;

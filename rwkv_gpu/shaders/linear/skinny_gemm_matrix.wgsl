@@ -1,11 +1,12 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units, for few rows of x
 //
-// Its subgroups share out rows of W and columns, COLUMNS at a time. Each decodes its own OWN x COLUMNS weights into workgroup
-// memory as float16; those of the same columns copy x there together, as `round_rows` wrote it. Sums of different columns
-// are added in the end. DEPTH steps are prefetched into registers. With two, there are two copies of the tiles, so that one
-// barrier per step is enough. Beyond the end of a row, W is zero.
+// Its subgroups divide the rows of W and the columns, COLUMNS at a time. Each decodes its own OWN x COLUMNS weights
+// into workgroup memory as float16. Subgroups of the same columns together copy x there, as `round_rows` wrote it. Sums
+// of different columns are added at the end. DEPTH steps are prefetched into registers. If DEPTH is two, there are two
+// copies of the tiles, so that one barrier per step is enough. Beyond the end of a row, W is zero.
 //
-// In 64 columns, groups of four from both chunks of 32 alternate, in W as in x. So neighbouring lanes, which decode these two
+// Within 64 columns, groups of four from both chunks of 32 alternate, in W and in x. So neighbouring lanes, which
+// decode these two
 // chunks, write to neighbouring places.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at; epilogue: store_with
@@ -36,7 +37,8 @@ alias Chunk = array<Raw, RUNS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K * DEPTH>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * ALONG_K * DEPTH>;
-// The first step and the end of the steps. The variable takes 16 bytes: after 8, products were wrong on an H200, whose loads of fragments need multiples of 16.
+// The first step and the end of the steps. The variable takes 16 bytes: with 8, products were wrong on an H200, whose
+// loads of fragments need multiples of 16.
 var<workgroup> bounds: vec4u;
 
 

@@ -100,9 +100,9 @@ fn dots(x: Bytes, q: Bytes) -> i32 {
 
 //# integers
 // x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale: four products of bytes of
-// x and of W are one instruction. With two bytes x is off by at most 1/65278 of the largest of its chunk.
-// A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run. They are
-// an odd number, so that neighbours are in different banks.
+// x and of W are one instruction. With two bytes, the error of x is at most 1/65278 of the largest number of its chunk.
+// A chunk has two vec4s for each byte of an integer, the lowest first, and one vec4 with its scale and the sum of each
+// run. The number of vec4s is odd, so that neighbouring chunks are in different banks.
 // needs format: scale_of; lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four, words_of_four
 // needs linear/staging/integer_products: bytes_of_run, product_of; norm: gained; rows: x4; sum: group_sum
 const VECS = 2u * BYTES + 1u;

@@ -7,7 +7,8 @@
 // step in the same registers is multiplied. With split-K, a workgroup has one of PARTS parts of the columns
 // (`lib/matrix_units/sums_of_parts`).
 //
-// Chunks of 32 columns lie in pairs, as in x: groups of four columns of both alternate (`lib/matrix_units/rounded`).
+// Chunks of 32 columns are stored in pairs, as in x: groups of four columns of the two chunks alternate
+// (`lib/matrix_units/rounded`).
 // Neighbouring lanes decode such a pair and write to neighbouring places. Eight neighbouring rows begin in different banks.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; barrier: meet
 // needs further columns: ask_adapters, stage_adapters; lib/matrix_units/halves: halves
@@ -20,8 +21,8 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 const CHUNKS = STEP / 32u;              // chunks of 32 columns of a row that lanes decode at a time
-const PHASES = CHUNKS;                  // in which they do, as 32 columns in all
-const FOURS = 8u / CHUNKS;              // of a chunk, in each
+const PHASES = CHUNKS;                  // phases in which lanes decode these chunks, 32 columns in each
+const FOURS = 8u / CHUNKS;              // vec4s of a chunk in each phase
 const RUNS = 32u / RUN;                 // runs per chunk
 const LOADS = S * CHUNKS / SUBGROUP;    // chunks that a lane decodes
 const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes of padding against bank conflicts

@@ -2,7 +2,7 @@
 // needs epilogue: epilogue_inputs, store_with
 struct Matrix {
     block: u32,     // the first block of rows of this matrix, counted over the whole dispatch
-    blocks: u32,    // how many it has
+    blocks: u32,    // the number of its blocks
     rows: u32,
     k: u32,
     x: u32,         // the start of the input, in floats
@@ -71,7 +71,7 @@ fn rows_now() -> u32 {
 //# uniform: The table of matrices as data, so that one pipeline serves every size.
 @group(0) @binding(6) var<uniform> table: Table;
 
-// The matrix that a block of rows is of. The starts are read side by side, not one after the other.
+// The matrix to which a block of rows belongs. The starts are read in parallel, not one after the other.
 fn matrix_of(block: u32) -> Matrix {
     var g = 0u;
     for (var i = 1u; i < 8u; i++) {

@@ -1,6 +1,6 @@
 // slots = the cache slots of the chosen experts; fetch = experts that must be copied there first       one workgroup
 //
-// Experts that have no copy take the slots that were used least recently. There are at least as many slots as choices.
+// Experts without a copy get the slots that were used least recently. There are at least as many slots as choices.
 @group(0) @binding(1) var<storage, read> experts: array<u32>;           // [T * USED]
 @group(0) @binding(2) var<storage, read_write> book: array<u32>;
 @group(0) @binding(3) var<storage, read_write> slots: array<u32>;       // [T * USED]

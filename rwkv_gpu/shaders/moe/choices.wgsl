@@ -31,7 +31,8 @@ fn choice_at(place: u32) -> u32 { return place % step.bucket * E + place / step.
 // Every choice is a tile; each workgroup computes its expert itself. The first workgroup of a row stores all of them for
 // later dispatches.
 //
-// The fewest lanes that can hold all logits find the expert for all lanes: a search in each subgroup would slow the others.
+// As few subgroups as can hold all logits find the expert for all lanes. A search in each subgroup would slow the
+// others down.
 // needs moe/ranking: rank; moe/tiles: Tile, tile_here
 const FINDERS = (USED + SUBGROUP - 1u) / SUBGROUP * SUBGROUP;
 

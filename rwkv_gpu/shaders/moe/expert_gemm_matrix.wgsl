@@ -1,7 +1,7 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup for R rows m and up to TB choices n of one expert, on matrix units
 //
-// Each weight is decoded once for all of these choices. Fragments of x that have no choice are neither copied nor
-// multiplied, so that a tile may be as large as the largest expert needs.
+// Each weight is decoded once for all of these choices. Fragments of x without choices are neither copied nor
+// multiplied. So a tile may be as large as the busiest expert needs.
 // needs choices: choice_at, tile_at; kept: keep; moe/matrices: row_runs; fragments: multiply; moe/write: write
 // needs unit: scale_at
 const LANES = 1u;       // lanes that have rows to themselves

@@ -81,7 +81,7 @@ fn run(group: u32, lane: u32) {
         add_squares(squares[t], t, lane);
     }
     workgroupBarrier();
-    for (var a = lane % LANES_PER_ROW; a < OUTS * TB; a += LANES_PER_ROW) {       // the outputs are shared out among the lanes
+    for (var a = lane % LANES_PER_ROW; a < OUTS * TB; a += LANES_PER_ROW) {       // the lanes divide the outputs
         let t = a % TB;
         let m = m0 + a / TB;
         if m < M && t < tile.count {

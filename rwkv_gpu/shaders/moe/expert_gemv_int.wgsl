@@ -1,8 +1,8 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n, LANES_PER_ROW lanes have R rows of W_e
 //
 // As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
-// With fewer than BLOCKS, the SHARES workgroups of a choice go through several blocks of rows with the x that they stage once.
-// x becomes integers, but stays floats where W becomes floats with less work than integers.
+// If SHARES is less than BLOCKS, each of the SHARES workgroups of a choice processes several blocks of rows with x,
+// which it stages once. x becomes integers, unless decoding W to floats is less work than to integers.
 // needs choices: tile_at; format: run_raw; lib/sum/squares: add_squares, squares_of; moe/matrices: row_runs
 // needs moe/tiles: input_of; moe/write: write; norm: root; row: prefetch_row, stage_row; staging: part_of, product
 // needs sum: group_sum

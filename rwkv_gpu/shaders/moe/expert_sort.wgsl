@@ -1,4 +1,5 @@
-// order = the choices n = (t, j) by expert; tiles = up to TB neighbours there of one expert each      one workgroup
+// order = the choices n = (t, j) by expert; tiles = up to TB neighbours in that order, of one expert each      one
+// workgroup
 // The order within an expert is arbitrary (a race); every choice is computed separately, so no result depends on it.
 // needs sort: choose
 @group(0) @binding(2) var<storage, read_write> order: array<u32>;       // [T * USED]

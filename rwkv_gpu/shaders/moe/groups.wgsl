@@ -2,7 +2,7 @@
 
 //# best
 // Experts form GROUPS groups. Only experts of the GROUPS_USED best groups can be chosen: a group's score is the sum of
-// its two best experts. Of equal groups, the first is better.
+// its two best experts. Of groups with equal scores, the first counts as better.
 const GROUP = E / GROUPS;
 
 var<workgroup> group_scores: array<f32, GROUPS>;

@@ -15,8 +15,8 @@ const OUTS = R / MATRICES;                      // rows of y per workgroup, or p
 const_assert R % MATRICES == 0u;
 const BLOCKS = (M + LANES * OUTS - 1u) / (LANES * OUTS);
 
-// The first run of row j from m0 on: rows of both matrices take turns. Sets where its planes lie. The rows of an expert are
-// EXPERT_ROWS; where they hold both matrices, those of the second begin at SECOND.
+// The first run of row j from m0 on; rows of both matrices alternate. Sets the places of its planes. An expert has
+// EXPERT_ROWS rows. If these hold both matrices, the rows of the second begin at SECOND.
 fn row_runs(expert: u32, m0: u32, j: u32) -> u32 {
     plane = shard.planes[j % MATRICES];
     return (expert * EXPERT_ROWS + j % MATRICES * SECOND + min(m0 + j / MATRICES, M - 1u)) * ROW_RUNS;

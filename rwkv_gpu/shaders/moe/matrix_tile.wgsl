@@ -1,7 +1,8 @@
 // The part of a tile in workgroup memory: COLUMNS columns of W and x at a time, as float16
 //
-// x is as `round_rows` writes it, of each four columns 0, 2, 1, 3, and W is decoded in that order. Rows are 16 bytes
-// longer than their columns, so that neighbours lie in different banks. Beyond the end of a row, W is zero.
+// x has the form that `round_rows` writes: each group of four columns is in the order 0, 2, 1, 3. W is decoded in that
+// order. Rows are padded by 16 bytes, so that neighbouring rows lie in different banks. Beyond the end of a row, W is
+// zero.
 // needs decoded run: weights_of; format: scale_of
 enable wgpu_cooperative_matrix;
 

@@ -12,7 +12,7 @@ fn run(group: u32, lane: u32) {
     var logits: array<f32, USED>;
     var chosen: array<u32, USED>;
     var bound = 3.4e38;
-    var before = 0u;    // the last choice, by order: next come smaller x, then equal x at higher places
+    var before = 0u;    // the order of the last choice: smaller x follow, and equal x at higher places
     var of_chosen = 0.0;
     for (var j = 0u; j < USED; j++) {
         var most = -3.4e38;

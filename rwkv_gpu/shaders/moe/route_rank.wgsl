@@ -29,7 +29,7 @@ fn run(group: u32, lane: u32) {
     }
     for (var f = lane; f < FOURS; f += WG) {    // whole vec4s: lanes that share one would write over each other
         var four = vec4f(-3.4e38);
-        for (var j = 0u; j < 4u; j++) {     // FXC must know its end, as it has no vec4 that is written by index
+        for (var j = 0u; j < 4u; j++) {     // the end must be constant: FXC cannot write a vec4 by a variable index
             if 4u * f + j < E {
                 let logit = logit_of(t, 4u * f + j);
                 four[j] = logit;

@@ -13,7 +13,8 @@ fn x_four(start: u32, four: u32, further: u32) -> XFour { return x4(start, 4u * 
 fn rounded_four(kept: XFour) -> vec4<f16> { return halves(halves_of(in_units(kept))); }
 
 //# halves
-// Rows of x as `round_rows` wrote them. Where several workgroups share a processor, waiting for halves costs less than words.
+// Rows of x as `round_rows` wrote them. If several workgroups share a processor, waiting for halves costs less than
+// using words.
 // needs lib/matrix_units/halves: halves
 @group(0) @binding(2) var<storage, read> x: array<vec2u>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
 

@@ -1,4 +1,5 @@
-// Chunks of a segment: BLOCK tokens each, the last maybe fewer. A stack holds the values that relate each chunk to the state before it.
+// Chunks of a segment: BLOCK tokens each; the last may have fewer. A stack holds the values that relate each chunk to
+// the state before it.
 const N4 = N / 4u;
 const D4 = H * N4;
 const P4 = P / 4u;                  // vec4s of a value of P numbers: S has P rows of N columns

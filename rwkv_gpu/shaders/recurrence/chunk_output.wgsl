@@ -83,7 +83,7 @@ fn key_at(block: Block, i: u32) -> u32 {
 fn with_bonus(_token: u32, _i: u32, normed: vec4f) -> vec4f { return normed; }
 fn gate_of(place: u32) -> vec4f { return rkvg[apart(D4) + 2u * apart(K4) + place]; }
 
-//# gain: The output reads no other parameter than the weight of the norm.
+//# gain: The only parameter that the output reads is the weight of the norm.
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [N / 4]
 
 const GAIN_AT = 0u;

@@ -1,9 +1,10 @@
 // The factors by which a chunk reads the S before it, and the values that it adds to S       one workgroup per chunk and head
 //
 // S_t = S_(t-1) diag(w_t) + v_t k_tᵀ + (S_(t-1) a_t) b_tᵀ, y_t = S_t r_t. With u_t = S_(t-1) a_t, the rows of a chunk solve
-// U = L U + L' V + A S₀ᵀ, where L holds a_t · b_i with the decay from i to t. So U = W S₀ᵀ + U₀ and y = R S₀ᵀ + Y₀. Decays are
-// only multiplied, never divided by, which avoids needless overflow and underflow. L is solved by forward substitution: its
-// powers cancel. With one key (k = b), u and v are added with the same key, so U contains both. Without removal, U is V.
+// U = L U + L' V + A S₀ᵀ, where L holds a_t · b_i with the decay from i to t. So U = W S₀ᵀ + U₀ and y = R S₀ᵀ + Y₀.
+// Decays are only multiplied, never divided by, which avoids overflow and underflow. The system is solved by forward
+// substitution, as powers of L would cancel each other. With one key (k = b), u and v are added with the same key, so U
+// contains both. Without removal, U is V.
 // needs inputs: inputs_at, prepare_tokens, value_at; recurrence/chunk: Block, key_place, value_place
 // needs recurrence/chunk_stack: decay_place, first_slot, key_part, value_part
 @group(0) @binding(5) var<storage, read_write> chunks: array<f32>;      // the stack

@@ -1,7 +1,7 @@
 // S = decay(S) + d kᵀ, d = (v - S k) β, y = rms_norm(S q) · weight · then(gate)      one workgroup per head of a sequence's only row
 //
-// A workgroup waits for memory once: each N / 4 neighbouring lanes load one of q, k, v and the gate, the next lanes load decays and
-// β, and all load S, last because it is the largest. Norms over a head are sums over such neighbours, within one subgroup. S stays
+// A workgroup waits for memory once. Each N / 4 neighbouring lanes load one of q, k, v and the gate, and the next lanes load decays
+// and β. All lanes load S, which comes last because it is the largest. Norms over a head are sums over such neighbours, within one subgroup. S stays
 // in registers, as tiles of ROWS rows and 4 columns; SPLIT lanes share ROWS rows.
 // needs decay: prepare_decay; lib/sum/subgroup: group_sum; qkv: qkv_at
 // needs recurrence/delta_tensors: key_head_of, key_is_first, rate_at; recurrence/gain: gain_at
@@ -37,7 +37,7 @@ struct Block {
 }
 
 fn run(group: u32, lane: u32) {
-    let row = group / H;                        // the sequence has the same number
+    let row = group / H;                        // the row's sequence has the same number
     if row >= step.segments {
         return;
     }

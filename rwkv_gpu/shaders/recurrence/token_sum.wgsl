@@ -6,7 +6,8 @@ const_assert SPLIT == 1u;
 fn sum_of(sums: vec4f, _part: u32, n: u32) -> f32 { return sums[n]; }
 
 //# subgroup
-// Sums of four tokens over SPLIT neighbouring lanes: each lane completes one token, with three shuffles, or more beyond four lanes.
+// Sums of four tokens over SPLIT neighbouring lanes. Each lane completes one token: with three shuffles for four lanes,
+// with more shuffles for more lanes.
 const_assert SPLIT >= 4u && (SPLIT & (SPLIT - 1u)) == 0u;
 
 fn sum_of(sums: vec4f, part: u32, _n: u32) -> f32 {

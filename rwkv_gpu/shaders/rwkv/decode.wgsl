@@ -10,7 +10,7 @@ const FOURS = 1u;
 
 fn four_of(raw: vec4u, _f: u32) -> Four { return raw; }
 
-//# first_layer_value: v of the first layer, which is mixed into that of a later layer.
+//# first_layer_value: v of the first layer, which is mixed into v of a later layer.
 @group(0) @binding(7) var<storage, read> v_first: array<vec4f>;         // [T, H, N / 4]
 
 fn first_of(token: u32) -> vec4f { return v_first[token]; }
@@ -51,8 +51,8 @@ fn gate_values(_asked: LoadedGates, at: Place) -> array<vec4f, ROWS> {
 //# lora_gates
 // w, a, gate and v_gate of a lane's channels, computed as the second halves of LoRAs: then(W x + b), W [D, RANKS] and x [T, RANKS].
 //
-// The lanes of a row of S share the same row of each W, 16 bytes at a time. A constant names each matrix, not the counter of a
-// loop: arrays with an index that compilers do not know would not stay in registers.
+// The lanes of a row of S share the same row of each W, 16 bytes at a time. Each matrix is chosen by a constant, not by
+// a loop counter: arrays with an index that compilers do not know would not stay in registers.
 // needs format: floats; kernel: channel; lib/activation: activation; sum: group_sum; weights: four_of
 @group(0) @binding(2) var<storage, read> lora_inputs: array<vec4f>;            // the inputs of all LoRAs, which start at LOWS in a stack
 @group(0) @binding(8) var<storage, read> w: array<vec4u>;               // all W from WHERE on, in rows of PIECES times 16 bytes
@@ -83,7 +83,7 @@ fn load_gates(at: Place, lane: u32) -> LoadedGates {
 
 fn load_matrix(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces: u32, start: u32) {
     for (var turn = 0u; turn < (pieces + LANES_PER_ROW - 1u) / LANES_PER_ROW; turn++) {
-        let piece = min(turn * LANES_PER_ROW + at.part, pieces - 1u);        // beyond the last element, it is multiplied by zeros
+        let piece = min(turn * LANES_PER_ROW + at.part, pieces - 1u);        // beyond the last, it is multiplied by zeros
         for (var j = 0u; j < ROWS; j++) {
             (*loaded).raw[(first + turn) * ROWS + j] = w[start + (at.head * N + at.row + j) * pieces + piece];
         }
@@ -181,7 +181,8 @@ fn quantise_output(at: Place, lane: u32) {
 fn segment_of(token: u32) -> Segment { return segments[token]; }
 fn beyond(token: u32) -> bool { return token >= step.rows; }
 
-//# single_row: The only row of a step: a uniform is available sooner than values in storage.
+//# single_row: The only row of a step: its segment is read from a uniform, which is available sooner than values in
+// storage.
 @group(0) @binding(4) var<uniform> segment: Segment;
 
 fn segment_of(_token: u32) -> Segment { return segment; }

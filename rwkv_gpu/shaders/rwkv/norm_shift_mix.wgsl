@@ -80,8 +80,8 @@ fn run(group: u32, lane: u32) {
     }
     let scale = inverseSqrt(reduce_add2(squares, lane) / f32(D) + EPS);
 
-    // The first row's workgroup is the only one that touches the states, each lane its own elements: read, then replaced.
-    // Therefore it also norms the last row.
+    // Only the workgroup of the first row touches the states: each lane reads its own elements, then replaces them.
+    // Therefore this workgroup also norms the last row.
     let fresh = first && segment.start == 0u;
     let last = t + segment.count - 1u;
     var own = vec2f(mean.x, scale.x);   // mean and scale of the last row

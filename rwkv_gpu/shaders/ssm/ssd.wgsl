@@ -114,8 +114,8 @@ fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: ve
     return now * block_c[at];
 }
 
-// Loads the values of a block of tokens that do not depend on S. The loops begin at different lanes: a subgroup without work in
-// one loop starts the next, so all loads are in flight at once.
+// Loads the values of a block of tokens that do not depend on S. The loops begin at different lanes. A subgroup without
+// work in one loop starts the next loop, so all loads are in flight at once.
 fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
     let head = first / P;
     let b = H * P4 + head / (H / G) * N4;

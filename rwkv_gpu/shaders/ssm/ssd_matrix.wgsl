@@ -36,7 +36,7 @@ var<workgroup> x_left: array<vec4<f16>, LENGTH * X_APART>;              // X̂ [
 var<workgroup> sums: array<f32, 8u * S * S>;            // passes a fragment of each subgroup to its lanes, by columns
 var<workgroup> steps: array<vec2f, LENGTH>;             // dt, and the decay as a power of two
 var<workgroup> decays: array<f32, LENGTH>;              // the decay from the chunk's start, as an exponent of two
-// The largest numbers of x and of S. Sizes here are multiples of 16 bytes, as NVIDIA assumes when it loads fragments.
+// The largest numbers of x and of S. Sizes here are multiples of 16 bytes, which NVIDIA's loads of fragments assume.
 var<workgroup> largest: array<atomic<u32>, 4>;
 var<workgroup> extent: vec4u;           // the first row of a segment, its tokens, tokens of a chunk, and its first slot
 
@@ -156,7 +156,7 @@ fn sum_at(n: u32) -> vec4f {
     return vec4f(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]);
 }
 
-// Where the n-th vec4 of S for a lane lies. Columns of fragments of Sᵀ are rows of S.
+// The place of a lane's n-th vec4 of S. Columns of fragments of Sᵀ are rows of S.
 fn state_place(which: u32, first4: u32, n: u32) -> u32 {
     return (which * H * P + 4u * first4) * N4 + row_of(n) * N4 + column_of(n);
 }
@@ -170,7 +170,7 @@ fn save(s: ptr<function, array<vec4f, FRAGMENTS * EACH>>, which: u32, first4: u3
     }
 }
 
-// Copies S as float16; gives the power of two that its numbers are to be multiplied by.
+// Copies S as float16. Returns the power of two by which its numbers must be multiplied.
 fn put_state(s: ptr<function, array<vec4f, FRAGMENTS * EACH>>) -> i32 {
     var most = 0.0;
     for (var n = 0u; n < FRAGMENTS * EACH; n++) {
@@ -188,7 +188,7 @@ fn size_of(v: vec4f) -> f32 {
     return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
 }
 
-// The power of two that the largest number of all lanes is divided by; `prepare` forgets it before the next chunk.
+// The power of two by which the largest number of all lanes is divided; `prepare` resets it before the next chunk.
 fn exponent_of(which: u32, own: f32) -> i32 {
     var most = own;
     for (var far = 1u; far < SUBGROUP; far *= 2u) {
@@ -201,7 +201,8 @@ fn exponent_of(which: u32, own: f32) -> i32 {
     return frexp(max(bitcast<f32>(atomicLoad(&largest[which])), 1e-30)).exp - LARGEST;
 }
 
-// Decays, X̃, X̂ and M of a chunk; tokens before `low` and from `high` on add nothing. Gives the power of two of X̃ and X̂.
+// Decays, X̃, X̂ and M of a chunk; tokens before `low` and from `high` on add nothing. Returns the power of two of X̃
+// and X̂.
 fn prepare(slot: u32, row: u32, low: u32, high: u32, head: u32, first4: u32, lane: u32) -> i32 {
     if lane < LENGTH {
         steps[lane] = vec2f();
@@ -259,7 +260,7 @@ fn prepare(slot: u32, row: u32, low: u32, high: u32, head: u32, first4: u32, lan
     return exponent;
 }
 
-// The power of two by which a row of C, or of B after these, was divided.
+// The power of two by which a row of C was divided; rows of B follow those of C.
 fn power_of(slot: u32, t: u32) -> f32 { return floats[slot * FLOATS4 + POWERS4 + t / 4u][t % 4u]; }
 
 fn put(row: u32, at4: u32, head: u32, seen: vec4f) {

@@ -14,8 +14,9 @@ const_assert 5u * S % (WG / SHARE) == 0u;
 const APART = N4 + 2u;                  // distance of rows in workgroup memory in vec4s, so that they lie in different banks
 const OWN = N4 / SHARE;
 
-var<workgroup> rows: array<vec4<f16>, 5u * S * APART>;  // C of S tokens, then B of all
-// The first row of the chunk, and its tokens. Of 16 bytes: NVIDIA loads fragments as if tiles lay at multiples of that.
+var<workgroup> rows: array<vec4<f16>, 5u * S * APART>;  // C of S tokens, then B of all tokens
+// The first row of the chunk, and its tokens. It takes 16 bytes, as NVIDIA's loads of fragments assume tiles at
+// multiples of 16.
 var<workgroup> extent: vec4u;
 
 fn run(group: u32, lane: u32) {
@@ -71,7 +72,7 @@ fn run(group: u32, lane: u32) {
     coopStore(sums, &floats[sums_at + i * S * LENGTH + tile * S], LENGTH);
 }
 
-// Where a chunk begins, and how many tokens it has: none, where there is no such chunk.
+// The first row of a chunk, and its number of tokens; 0 if there is no such chunk.
 fn extent_of(slot: u32) -> vec2u {
     if step.segments == 0u {
         return vec2u();

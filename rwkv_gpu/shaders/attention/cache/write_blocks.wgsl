@@ -1,4 +1,5 @@
-// Writes keys and values in blocks. A lane has 8 dims and computes the scale of its block alone: no lane waits for another.
+// Writes keys and values in blocks. A lane has 8 dims, and computes the scale of its whole block, so that no lane waits
+// for another.
 // needs attention/cache/blocks: larger, largest_of, rounded_scale, scale_at; attention/heads: own_value8, turned8
 // needs bits: encoded; put: put_key_quants, put_key_word, put_value_quants, put_value_word
 fn put_key(i: u32, t: u32, head: u32, x: Eight) {

@@ -1,9 +1,10 @@
-// Writes keys and values in rotated blocks. A lane has 8 dims and computes the whole block alone: no lane waits for another.
+// Writes keys and values in rotated blocks. A lane has 8 dims, and computes its whole block, so that no lane waits for
+// another.
 // needs attention/cache/blocks: eight_in, scale_at, scale_of_block; attention/heads: own_value8, turned8; bits: encoded
 // needs put: put_key_quants, put_key_word, put_value_quants, put_value_word; rotation: rotated
 struct Stored {
     quants: vec2u,
-    scales: vec2f,      // the first lane of a word of scales makes both
+    scales: vec2f,      // the first lane of a word of scales computes both
 }
 
 fn put_key(i: u32, t: u32, head: u32, _x: Eight) {
@@ -36,7 +37,8 @@ fn stored_at(t: u32, head: u32, c: u32, is_key: bool) -> Stored {
     return stored;
 }
 
-// The stored block of a row's key or value; zeros after the last. Loop ends are not constant, so that no compiler unrolls the loops.
+// The stored block of a row's key or value; zeros after the last. Loop ends are not constant, so that compilers do not
+// unroll the loops.
 fn block_of_8(t: u32, head: u32, block: u32, is_key: bool) -> array<vec4f, 8> {
     var x: array<vec4f, 8>;
     for (var c = 4u * block; c < min(4u * block + 4u, EIGHTS); c++) {

@@ -100,9 +100,10 @@ fn reduce_min(v: u32, lane: u32) -> u32 {
     return subgroupMin(least);
 }
 
-// Stores the value of each subgroup from one of its lanes, as several lanes that write the same value would still race.
+// Stores the value of each subgroup from one of its lanes. If several lanes wrote the same value, it would still be a
+// race.
 fn share(v: u32) {
-    workgroupBarrier();     // the previous result has been read by all
+    workgroupBarrier();     // all lanes have read the previous result
     if subgroup_lane == 0u {
         shared_subgroups[subgroup] = v;
     }

@@ -1,4 +1,5 @@
-// Entry point and reductions over the WG lanes of a workgroup, by a tree in workgroup memory, without any feature; all lanes get the result.
+// Entry point and reductions over the WG lanes of a workgroup, by a tree in workgroup memory. Needs no optional
+// feature. All lanes get the result.
 // needs kernel: run; lib/step: flat
 var<workgroup> shared_lanes: array<u32, WG>;
 
@@ -59,7 +60,7 @@ fn reduce_min(v: u32, lane: u32) -> u32 {
 }
 
 fn share(v: u32, lane: u32) {
-    workgroupBarrier();     // the previous result has been read by all
+    workgroupBarrier();     // all lanes have read the previous result
     shared_lanes[lane] = v;
     workgroupBarrier();
 }

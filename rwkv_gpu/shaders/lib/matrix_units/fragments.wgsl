@@ -80,9 +80,9 @@ fn multiply(lane: u32) {
             workgroupBarrier();
         }
     }
-    // A single copy of the code stores and finishes each fragment: with a copy of the epilogue for each of sixteen fragments,
-    // a kernel has 8,000 instructions, and fetching them takes a tenth of a prompt's time on an H200. The loop count comes
-    // from memory, so that no compiler unrolls the loop.
+    // One copy of the code stores and finishes all fragments. With a copy of the epilogue for each of sixteen
+    // fragments, a kernel would have 8,000 instructions; on an H200, fetching them takes a tenth of a prompt's time.
+    // The loop count comes from memory, so that compilers do not unroll the loop.
     for (var n = 0u; n < FM * FT; n++) {
         if lane == 0u {
             bounds = vec4u(here, n);

@@ -1,7 +1,7 @@
 // The workgroup memory of a tile of R rows m of W by TB rows t of x on matrix units
 //
-// It holds COLUMNS columns at a time, as float16: W decoded, and x as written by `round_rows`, each four columns in the order
-// 0, 2, 1, 3. Beyond the end of a row, W is zero.
+// It holds COLUMNS columns at a time, as float16: W decoded, and x as written by `round_rows`, with each group of four
+// columns in the order 0, 2, 1, 3. Beyond the end of a row, W is zero.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of
 // needs linear/gemm_matrix: runs_of_row, w_run, x_place, x_width4
 enable wgpu_cooperative_matrix;
@@ -21,7 +21,8 @@ const W_SCALE = f32(1u << W_EXPONENT);
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * (C4 / BLOCK4)>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * (C4 / BLOCK4)>;
-// First step, end of the steps, end including those of adapters; then the fragment to store. 16 bytes: after 8, products were wrong on an H200, whose loads of fragments need multiples of 16.
+// The first step, the end of the steps, the end including steps of adapters, and the fragment to store. It takes 16
+// bytes: with 8, products were wrong on an H200, whose loads of fragments need multiples of 16.
 var<workgroup> bounds: vec4u;
 
 // Neighbouring lanes have neighbouring runs of a row.

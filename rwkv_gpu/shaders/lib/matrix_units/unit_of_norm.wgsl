@@ -1,5 +1,5 @@
-// All rows of float16 are multiples of one unit, and must still be normed: they are followed by the sums of squares of each S
-// columns of every row. Their total is needed only after the products, and is in `y_tile` until then.
+// All rows of float16 are multiples of one unit, and not yet normed. The sums of squares of each S columns of every row
+// follow them. Their totals are needed only after the products, and stay in `y_tile` until then.
 const QUADS = TB / 4u;                  // groups of four rows
 const AT_A_TIME = 4u;                   // loads of squares that a lane issues at a time
 

@@ -33,10 +33,10 @@ def _variables(_: click.Context, __: click.Parameter, given: str | None) -> dict
 
 _answers = partial(click.option, cls=Grouped, group="Answers")
 OPTIONS = (
-    _answers("-sys", "--system", "--system-prompt", metavar="TEXT", help="System prompt of chats that bring none."),
+    _answers("-sys", "--system", "--system-prompt", metavar="TEXT", help="System prompt of chats that have none."),
     _answers(
         "-rea", "--reasoning", type=click.Choice([*REASONING]),
-        help="Whether the model reasons before it answers. Default: auto, as its template does.",
+        help="Reasoning before the answer. Default: auto, as in the chat template.",
     ),
     _answers(
         "--reasoning-budget", type=click.IntRange(-1, (1 << 31) - 1), metavar="N",
@@ -44,7 +44,7 @@ OPTIONS = (
     ),
     _answers(
         "--reasoning-budget-message", metavar="TEXT",
-        help="Text that ends a reasoning which reaches its limit.",
+        help="Text that the model writes to end reasoning that reaches its limit.",
     ),
     _answers(
         "--chat-template-kwargs", metavar="JSON", callback=_variables,

@@ -85,7 +85,7 @@ class ChatModel:
         left_out = [option for option in OF_A_MODEL if self.loading.get(option)]
         if left_out:
             flags = ", ".join(f"--{option.replace('_', '-')}" for option in left_out)
-            self._screen.note(f"without {flags}, given for the model before")
+            self._screen.note(f"without {flags}, which belonged to the previous model")
         self.path, self.loading = path, others
         return True
 

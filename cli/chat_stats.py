@@ -83,4 +83,4 @@ def truncation(done: Completion, max_tokens: int, settings: Mapping[str, Any]) -
         text = f"the answer was cut off at {max_tokens:,} tokens; --max-tokens allows more, -1 any number"
     else:
         text = f"the answer was cut off after {done.stats.new_tokens:,} tokens: the context is full; see --context"
-    return text + ("; what there is may not match its format" if any(settings.get(name) for name in FORMS) else "")
+    return text + ("; the partial answer may not match its format" if any(settings.get(name) for name in FORMS) else "")

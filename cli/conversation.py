@@ -207,7 +207,7 @@ class Conversation:
     def change_model(self, name: str) -> bool:
         """Continues with another model, which reads the chat again; False if it is the same one."""
         if self.model is None:
-            raise BadInput("this chat has one model")
+            raise BadInput("the model of this chat cannot be changed")
         before, system = self.model.defaults, self.model.system
         try:
             own = any(chat.has_own_template for chat in self.branches)
@@ -234,7 +234,7 @@ class Conversation:
     def set_value(self, name: str, value: str) -> None:
         """Changes a setting of this branch; `default`, or no value, restores the chat's default."""
         if name == "num_ctx":  # ollama's
-            raise BadInput("the context is that of loading; start the chat with --context, or `rwkv-gpu create`")
+            raise BadInput("the context is fixed at loading; start the chat with --context, or `rwkv-gpu create`")
         name = sampling.field_of(name)
         changed: dict[str, Any] = {**self.chat.settings}
         if value.lower() in ("", "default", "none"):

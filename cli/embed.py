@@ -26,7 +26,7 @@ TOGETHER = 64  # texts per update of the progress bar; texts that fit in one ste
 )  # fmt: skip
 @click.option(
     "--dimensions", type=click.IntRange(min=1), metavar="N",
-    help="Only the first N numbers of each, scaled to length one, as models allow that were trained for it.",
+    help="Keep only the first N numbers of each embedding, scaled to length one, for models trained for this.",
 )  # fmt: skip
 @shared("as_json")
 @loading_options

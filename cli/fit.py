@@ -64,7 +64,7 @@ def command(
         if len(names) > 1:
             drafts = drafts.without_head()
         if drafts.fault:
-            print_text(f"rwkv-gpu: no drafts by the draft model: {drafts.fault}", err=True)
+            print_text(f"rwkv-gpu: the draft model is not used: {drafts.fault}", err=True)
         target = drafts.in_use(target)
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
@@ -131,7 +131,7 @@ def layout_data(layout: Layout) -> dict[str, Any]:
 def describe_layout(layout: Layout) -> list[str]:
     """The result, then a line per device."""
     count, context = len(layout.parts), context_text(layout.options["context"])
-    where = f"on {count} devices" if count > 1 else "on one of the devices: nothing is split"
+    where = f"on {count} devices" if count > 1 else "on one of the devices, without a split"
     lines = [f"{'yes' if layout.fitting else 'no'}: {sized(layout.needed)} needed {where}", f"  context  {context}"]
     for name, one in zip(layout.names, layout.fits, strict=True):
         free = "unknown" if one.available is None else sized(one.available)
@@ -177,7 +177,7 @@ def main_memory_lines(result: Fit) -> list[str]:
 def describe(result: Fit, choice: Choice) -> list[str]:
     """The result, then the numbers."""
     where = str(choice.adapter or "cpu, numpy")
-    free = "the driver does not say what is free" if result.available is None else f"{sized(result.available)} free"
+    free = "the driver does not report free memory" if result.available is None else f"{sized(result.available)} free"
     lines = [
         f"{'yes' if result.fits else 'no'}: {sized(result.needed)} needed, {free} ({where})",
         f"  context  {context_text(result.context)}",
@@ -187,7 +187,7 @@ def describe(result: Fit, choice: Choice) -> list[str]:
     ]
     lines += [f"  adapters {sized(result.adapters)}"] if result.adapters else []
     lines += [f"  draft    {sized(result.draft)}"] if result.draft else []
-    lines += [f"  media    {sized(result.projector)}, once there is one"] if result.projector else []
+    lines += [f"  media    {sized(result.projector)}, once an image or sound is sent"] if result.projector else []
     lines += [f"  in main memory: {line}" for line in main_memory_lines(result)]
     if result.buffer_limit is not None and result.binding_limit is not None:
         lines.append(f"  limits   {sized(result.buffer_limit)} per buffer, {sized(result.binding_limit)} per binding")

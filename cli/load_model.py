@@ -55,9 +55,9 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
     if info.memory is not None and info.memory.host:
         yield "in main memory: " + "; ".join(main_memory_lines(info.memory))
     if info.draft_fault:
-        yield f"no drafts by the draft model: {info.draft_fault}"
+        yield f"the draft model is not used: {info.draft_fault}"
     if info.head_fault:
-        yield f"no drafts by the model's own head: {info.head_fault}"
+        yield f"the model's draft head is not used: {info.head_fault}"
     if not KV_FORMATS[kv].quantised:
         return
     if not info.kv:

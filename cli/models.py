@@ -186,7 +186,7 @@ def details(entry: Entry, place: Place) -> Iterator[tuple[str, str]]:
     yield "name", entry.name
     yield "file", entry.hub_name
     yield "download", sized(entry.nbytes)
-    yield "fits", f"{fits}, needs some {sized(place.needed(entry))} on {place.name}"
+    yield "fits", f"{fits}, needs about {sized(place.needed(entry))} on {place.name}"
     if rate := rate_text(entry, place):
         yield "speed", f"at most {rate} tok/s"
     active = "" if entry.active is None else f", {entry.active:g} billion for each token"

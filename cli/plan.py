@@ -37,7 +37,7 @@ from .printing import print_table
     "--rows", type=click.IntRange(1, 1 << 16), default=1, show_default=True, metavar="N", help="Rows of the step."
 )
 @click.option(
-    "--prefill", is_flag=True, help="All rows are of one sequence. Default: each is of a sequence of its own."
+    "--prefill", is_flag=True, help="All rows belong to one sequence. Default: each row is a separate sequence."
 )
 @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, by its name; can be repeated.")
 @click.option("--limits", type=click.Choice(list(LIMITS)), help="Plan for these capabilities; needs no GPU.")

@@ -22,7 +22,7 @@ from .page import Page
     metavar="N",
     help="Connections over which a file is downloaded at the same time.",
 )
-@click.option("--limit-rate", "rate", type=size, metavar="SIZE", help="Most bytes per second, such as 500K or 2.5M.")
+@click.option("--limit-rate", "rate", type=size, metavar="SIZE", help="Maximum bytes per second, such as 500K or 2.5M.")
 @click.option("--no-mmproj", is_flag=True, help="Leave out the projector for images or audio.")
 @catalogue_option
 def command(name: str, revision: str, connections: int, rate: int | None, *, no_mmproj: bool) -> None:

@@ -31,7 +31,7 @@ TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=F
 @click.argument("kind", metavar="TYPE")
 @click.option(
     "--imatrix", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Importance matrix of llama-imatrix, as .gguf or .dat: columns that matter more get less error.",
+    help="Importance matrix of llama-imatrix, as .gguf or .dat: more important columns get smaller errors.",
 )  # fmt: skip
 @catalogue_option
 @yes_option("Replace OUT.gguf, and download a missing model, without asking.")

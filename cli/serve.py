@@ -57,7 +57,9 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     keys = keys_of(options["api_key"], options["api_key_file"])
     if not (keys or options["insecure"] or is_local(options["host"])):
         host = options["host"]
-        raise BadInput(f"--host {host} lets others in, and there is no key; give --api-key, or --insecure to allow it")
+        raise BadInput(
+            f"--host {host} lets other machines connect without a key; give --api-key, or --insecure to allow it"
+        )
     admins = keys_of(options["admin_key"], options["admin_key_file"])
     certificate = tls(options["tls_cert"], options["tls_key"])
     check_extra()
@@ -75,7 +77,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     if len(devices) > 1 and options["mcp"]:
         raise BadInput("--mcp needs a single --device, so that each MCP server runs once")
     if options["mcp"] and not (keys or is_local(options["host"])):
-        raise BadInput("--mcp lets others call tools on this machine; give --api-key")
+        raise BadInput("--mcp lets other machines call tools on this one; give --api-key")
     if len(devices) > 1:
         options["router_key"] = secrets.token_hex(32)
     options["defaults"] = defaults_of(ctx, options), tables_of(ctx)

@@ -258,7 +258,7 @@ COMMANDS = {
     "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),
     "create": Slash("NAME", "Name this model with its system prompt and settings.", create),
     "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
-    "model": Slash("NAME", "Go on with another model, which reads this chat again.", change_model),
+    "model": Slash("NAME", "Continue with another model, which reads this chat again.", change_model),
     "show": Slash("", "Show the model, the system prompt and the settings.", show),
     "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),
     "tools": Slash("", "List the tools of MCP servers.", tools),

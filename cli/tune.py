@@ -83,9 +83,9 @@ def _opened(adapter: Adapter, matrix_units: MatrixUnits) -> Device:
         try:
             fragment_of(adapter)
             click.echo(
-                "matrix units: trying them in a process of its own. They are experimental, so wgpu refuses them;\n"
-                "that is lifted in memory while a device is opened. docs/matrix-units.md says more, and\n"
-                "--matrix-units off skips them.",
+                "matrix units: testing them in a separate process. They are experimental, so wgpu refuses them;\n"
+                "this is lifted in memory while a device is opened. See docs/matrix-units.md;\n"
+                "--matrix-units off skips the test.",
                 err=True,
             )
             return open_device(adapter, "on", folder)

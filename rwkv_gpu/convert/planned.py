@@ -79,7 +79,9 @@ class Planned:
             values = values.astype(np.float16).astype(np.float32)
         if not np.isfinite(values).all():
             path = printable(str(source.path))
-            raise BadFile(f"{path}: what becomes {self.name!r} has numbers that are infinite or NaN; download it again")
+            raise BadFile(
+                f"{path}: the source of {self.name!r} has numbers that are infinite or NaN; download it again"
+            )
         return values if self.divisor == 1 else values / np.float32(self.divisor)
 
 

@@ -228,7 +228,7 @@ def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: fl
         shape = (tensor.count,)
     elif reshape == "turned":
         if len(shape) < 2:
-            raise BadFile(f"{path}: what becomes {name!r} has the shape {list(shape)}, expected a matrix")
+            raise BadFile(f"{path}: the source of {name!r} has the shape {list(shape)}, expected a matrix")
         shape = (*shape[:-2], shape[-1], shape[-2])
     return Planned(name, shape, (tensor,), reshape, divisor)
 

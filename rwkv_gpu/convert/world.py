@@ -19,7 +19,7 @@ def world_tokenizer(size: int, template: str = TEMPLATE) -> dict[str, Value]:
     text = lzma.decompress((files(__package__) / "world.txt.xz").read_bytes()).decode()
     tokens = ["<s>", *text.split("\n")]
     if size < len(tokens):
-        raise BadFile(f"the model has {size} embeddings, and the World vocabulary {len(tokens)} tokens: not its own")
+        raise BadFile(f"the model has {size} embeddings, but the World vocabulary has {len(tokens)} tokens")
     padding = range(len(tokens), size)
     return {
         "tokenizer.ggml.model": "rwkv",

@@ -90,11 +90,11 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     part = name.removesuffix(".weight").rpartition(".")[2]
     if NOT_PRODUCTS.search(part):
         raise BadInput(
-            f"{path}: adapts '{name}', but convolutions, norms and experts whose gate and up are one matrix "
-            "cannot be, nor rows of positions; train one without"
+            f"{path}: adapts '{name}', but adapters of convolutions, norms, experts whose gate and up are one "
+            "matrix, and position embeddings are not supported; train one without"
         )
     if name.endswith(EXPERTS) and model.str("general.architecture") in OTHER_EXPERTS:
-        raise BadInput(f"{path}: adapts '{name}', but the experts of this family cannot be; train one without")
+        raise BadInput(f"{path}: adapts '{name}', but experts of this family cannot be adapted; train one without")
     stored = [file.tensors[name + end] for end in ENDS]
     of_a, of_b = (one.shape if len(one.shape) > 1 else (1, *one.shape) for one in stored)
     shape = model.tensors[name].shape

@@ -104,7 +104,7 @@ class Engine:
         self._answer_start = start_of(runner.model)
         kind = DIFFUSION if how is not None else "" if self._answer_start is None else ENCODER_DECODER
         if kind and (context_shift is not None or initial_state is not None or speculator is not None):
-            raise BadInput(f"{kind} takes no context shift, initial state or drafts")
+            raise BadInput(f"{kind} supports no context shift, initial state or drafts")
         # Number of first tokens kept when the context is full and the middle is cut. None ends the sequence instead.
         self._context_shift = context_shift
 

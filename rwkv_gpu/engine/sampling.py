@@ -89,7 +89,7 @@ class Sampler:
         A mask, [ceil(V / 32)], has bit i of word w set if token 32 w + i is allowed.
         """
         if logits.shape != (self.vocab_size,):
-            raise BadInput(f"logits have the shape {logits.shape}; the vocabulary asks for ({self.vocab_size},)")
+            raise BadInput(f"logits have the shape {logits.shape}; the vocabulary needs ({self.vocab_size},)")
         changed = self._changed(logits)
         if mask is not None:
             changed = np.where(allowed(mask, self.vocab_size), changed, np.float32(-np.inf))
@@ -134,7 +134,7 @@ class Sampler:
             raise BadInput(f"the logits processor {name} failed: {type(error).__name__}: {error}") from error
         if changed.shape != logits.shape:
             raise BadInput(
-                f"the logits processor {name} returned the shape {changed.shape}; it must be {logits.shape}, as it got"
+                f"the logits processor {name} returned the shape {changed.shape}; it must keep the shape {logits.shape}"
             )
         if np.isnan(changed).any() or np.isposinf(changed).any():
             raise BadInput(f"the logits processor {name} returned NaN or infinity; -inf bans a token")

@@ -302,7 +302,7 @@ def counts_by_device(
     for one in devices:
         available = one.available
         if available is None:
-            raise BadInput(f"{one.name} does not say how much memory is free; say how to split, such as --split 1,1")
+            raise BadInput(f"{one.name} does not report its free memory; state how to split, such as --split 1,1")
         sizes = [one.weights(file, part) + config.total(part.caches, part.states) for part in each]
         loads.append(Load(FULL * available / sharing.count(one.memory), sizes, [0.0] * layers))
     counts = filled(loads)

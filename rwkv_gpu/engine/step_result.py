@@ -66,7 +66,7 @@ class SampledRow(NamedTuple):
         """Returns the token; raises BadNumbers if none could be chosen."""
         if self.token != NO_TOKEN:
             return Sampled(self.token, self.logprob, ())
-        assert self.reason != Reason.SKIPPED, "nothing was asked of this row"
+        assert self.reason != Reason.SKIPPED, "no token was requested for this row"
         if self.reason == Reason.BAD_NUMBERS:
             raise BadNumbers.of("logits")
         raise BadNumbers("no token is possible: every logit is -inf, or the grammar allows none; ban fewer tokens")
@@ -84,7 +84,7 @@ class StepResult(NamedTuple):
         return map(self._with_likeliest, chosen, rows, itertools.repeat(logprobs)) if logprobs else chosen
 
     def _with_likeliest(self, sampled: Sampled, row: int, logprobs: int) -> Sampled:
-        assert self.logits is not None, "log probabilities of others need the logits"
+        assert self.logits is not None, "log probabilities of alternatives need the logits"
         total = float(self.logits[row, sampled.token]) - sampled.logprob
         return sampled._replace(top=likeliest(self.logits[row], logprobs, total))
 

@@ -18,7 +18,7 @@ class Trace:
     def __init__(self, device: Device, steps: int) -> None:
         if not device.capabilities.timestamps:
             raise UnsupportedDevice(
-                f"{device.adapter} has no timestamp queries, so its waiting cannot be seen; try another --device"
+                f"{device.adapter} has no timestamp queries, so its idle time cannot be measured; try another --device"
             )
         self._device = device
         self._steps = steps

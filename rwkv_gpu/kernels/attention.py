@@ -4,7 +4,7 @@ from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, LAST_WORKGROUP, PLAIN, ROUNDING_IN_UNITS, SUM
 
-BLOCK_PAGES = Tolerance(2e-2, 2e-2, "numbers between two quants go either way, and decode rounds queries to 8 bits")
+BLOCK_PAGES = Tolerance(2e-2, 2e-2, "halves between quants are rounded up or down, and decode rounds queries to 8 bits")
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # not for float32
 
 HEAD_NORM = Hole(

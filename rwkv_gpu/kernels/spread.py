@@ -67,7 +67,7 @@ def _spread(
             if shape is not None:
                 found.append((_work(shape, high, width, parts, rounds, waits), parts, shape))
                 break
-    assert found, f"{config} wants too much memory"
+    assert found, f"{config} needs too much memory"
     _, parts, shape = min(found, key=lambda one: one[:2])
     return replace(shape, joined_parts=parts, max_workgroups=MANY)
 

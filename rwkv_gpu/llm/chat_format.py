@@ -202,7 +202,7 @@ class ChatFormat:
         """
         variables = {**given}
         for name in RESERVED & variables.keys():
-            raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
+            raise BadInput(f"chat_template_kwargs has {name}, which callers cannot set; leave it out")
         if truth("think", think) is None:
             return variables if self.template.built_in else {"enable_thinking": True, **variables}
         for name, (on, off) in SWITCHES.items():

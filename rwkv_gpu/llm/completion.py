@@ -244,7 +244,7 @@ def check_ends(params: SamplingParams, form: Form | None) -> None:
     """Refuses settings that forbid the end of an answer, if a form requires it."""
     if form is not None and (params.ignore_eos or params.min_tokens):
         name = "ignore_eos" if params.ignore_eos else "min_tokens"
-        raise BadInput(f"{name} is {getattr(params, name)}, but the answer's form says where it ends; give one of them")
+        raise BadInput(f"{name} is {getattr(params, name)}, but the answer ends where its form ends; give one of them")
 
 
 def seeded(params: SamplingParams, index: int) -> SamplingParams:

@@ -291,7 +291,7 @@ def base_of(preset: Preset, hub: Hub) -> Path:
     """The file of a preset's model; downloads it if missing."""
     found = _model("path", preset.base, hub)
     if is_preset(found):
-        raise BadFile(f"{preset.base} is a preset, of which another one cannot be made")
+        raise BadFile(f"{preset.base} is a preset, and a preset cannot be made of another preset")
     return found
 
 

@@ -48,7 +48,7 @@ class MeasureMethods(OpenModel):
 
     def _refuse_diffusion(self) -> None:
         if self.info.diffusion:
-            raise BadInput("this is a diffusion model: its tokens see those that follow, so prefixes predict none")
+            raise BadInput("this is a diffusion model: it does not predict the next token of a prefix")
 
     @overload
     def embed(self, texts: str, *, dimensions: int | None = None) -> npt.NDArray[np.float32]: ...

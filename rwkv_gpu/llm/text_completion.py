@@ -47,7 +47,7 @@ class TextFields:
         echo, logprobs = bool(truth("echo", rest.pop("echo", None))), "logprobs" in rest
         best_of, salt, caches = rest.pop("best_of", n), salt_field(rest), cache_field(rest)
         if best_of != n:
-            raise BadInput(f"best_of is {best_of!r}; it can only be what n is, {n}: all answers are returned")
+            raise BadInput(f"best_of is {best_of!r}; it must equal n, which is {n}, because all answers are returned")
         if rest.pop("suffix", None):
             raise BadInput("suffix is given; models here continue a text, and cannot fill in what comes before another")
         generates = not (echo and rest.get("max_tokens") == 0 and rest["max_tokens"] is not False)

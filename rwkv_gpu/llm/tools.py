@@ -78,7 +78,7 @@ class Tools:
             return None  # the schema applies to the channel of answers only
         if form.name in _WITHOUT_GRAMMAR:
             raise BadInput(
-                f"this model calls tools in the form of {form.name}, which no grammar holds yet; use tool_choice auto"
+                f"this model calls tools in the form of {form.name}, which has no grammar yet; use tool_choice auto"
             )
         if form.name == "harmony":
             return self._in_channels(tokenizer)

@@ -276,7 +276,7 @@ class DenseFile:
         """The parameters of all layers."""
         windows = form.windows or [self.hyper.window] * self.hyper.layers
         if not self.causal(form) and not form.around and any(0 < window < self.hyper.context for window in windows):
-            why = f"'{self.arch}' with windows behind a query that sees all after it is not supported"
+            why = f"'{self.arch}' with windows that limit only earlier positions is not supported"
             raise UnsupportedModel(f"{self.file.path}: {why}")
         ropes = form.ropes or self.ropes(self.rope(form.pairing), windows)
         return tuple(

@@ -232,7 +232,7 @@ class HybridFile:
         layers = blocks - self.heads_after
         self.tensors.skip_blocks(range(layers, blocks))
         if not file.bool(f"{arch}.attention.causal", default=True):
-            raise UnsupportedModel(f"{file.path}: '{arch}' whose tokens see those that follow is not supported")
+            raise UnsupportedModel(f"{file.path}: '{arch}' with tokens that attend to later ones is not supported")
         self.sizes = Sizes(
             arch,
             layers,

@@ -89,7 +89,7 @@ def _note(context: int, trained: int, kind: str, scale: float) -> str:
     if kind == "none":
         return (
             f"the context of {context:,} tokens is longer than the {trained:,} that the model was trained on, and "
-            "positions are not scaled: answers may lose their sense beyond"
+            "positions are not scaled: answers may become meaningless beyond that"
         )
     name = {"yarn": "YaRN", "linear": "linear scaling"}[kind]
     return (

@@ -126,7 +126,7 @@ def start_of(model: Contents) -> int | None:
 def refuse_source(model: Contents) -> None:
     """Refuses an encoder-decoder for uses in which tokens continue a text."""
     if start_of(model) is not None:
-        raise BadInput("this model is an encoder-decoder: its answer does not continue a text, and that is needed here")
+        raise BadInput("this model is an encoder-decoder, whose answers do not continue a text; that is needed here")
 
 
 def is_encoder(model: Contents) -> bool:
@@ -162,7 +162,7 @@ def load_next_token_model(file: GGUFFile) -> Model:
     """The model of a file that generates token by token; refuses others, such as diffusion models."""
     model = load_generator(file)
     if unmasking_of(model):
-        raise BadInput(f"{file.path}: this model generates by diffusion, and token by token is needed here")
+        raise BadInput(f"{file.path}: this model generates by diffusion; one that generates token by token is needed")
     refuse_source(model)
     return model
 

@@ -257,8 +257,8 @@ class Service:
             queue, name = self.queue(model), model.name
             yield "model_loaded", "1 if the model is loaded", name, float(model.llm is not None)
             yield "requests_waiting", "Requests that wait for their turn", name, queue.waiting
-            yield "requests_waiting_tokens", "Prompt tokens of those", name, queue.waiting_tokens
-            yield "requests_running", "Answers in the engine", name, queue.running
+            yield "requests_waiting_tokens", "Prompt tokens of waiting requests", name, queue.waiting_tokens
+            yield "requests_running", "Answers that are being generated", name, queue.running
             if model.llm is not None:
                 now = model.llm.activity
                 yield "sequences_running", "Sequences that have a slot of the engine", name, now.running
@@ -270,7 +270,7 @@ class Service:
                 yield "drafts_verified", "Drafts that these steps verified", name, now.verified
                 gain = math.nan if now.gain is None else now.gain  # until both kinds of steps are measured
                 yield "draft_gain", "Speed of steps with drafts relative to steps without", name, gain
-                yield "step_sequences", "Sequences in these steps, counted in each", name, now.chunks
+                yield "step_sequences", "Sequences in these steps, counted once per step", name, now.chunks
 
     async def embed(
         self,

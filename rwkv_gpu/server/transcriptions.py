@@ -38,7 +38,7 @@ async def transcriptions(service: Service, call: Call) -> Response:
         raise ApiError(400, "file is missing; send an audio file as a part of the form", param="file")
     if form not in FORMS:
         known = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
-        message = f"response_format is '{form[:40]}'; it must be {known}: models here give no times"
+        message = f"response_format is '{form[:40]}'; it must be {known}: models here report no timestamps"
         raise ApiError(400, message, param="response_format")
     prompt, language = fields.pop("prompt", ""), fields.pop("language", "")
     stream, wanted = wants_stream(fields), model_name(fields)

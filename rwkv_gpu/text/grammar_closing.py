@@ -40,7 +40,7 @@ Split = Callable[[bytes], list[int]]
 
 
 class Text:
-    """Position within JSON text: whether inside a string, whether after a backslash, and after how many digits outside."""
+    """Position within JSON text: inside a string or not, after a backslash or not, and digits outside strings."""
 
     def __init__(self, inside: bool = False, escaped: bool = False) -> None:
         self.inside, self.escaped, self.digits = inside, escaped, 0

@@ -31,7 +31,7 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
 
 
 def check_messages(messages: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-    """The messages after checks: roles are known, content is a text or a list of text parts, and arguments are objects."""
+    """The checked messages: known roles, content as text or a list of text parts, and arguments as objects."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise BadInput("messages must be a list of at least one message, such as {'role': 'user', 'content': 'Hi'}")
     return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]

@@ -51,7 +51,7 @@ def test_all_branches_continue_with_the_new_model(conversation, capsys):
     assert texts(conversation) == before
     assert [chat.settings["seed"] for chat in conversation.branches] == [1, 2]
     assert conversation.chat.send("and?").tokens
-    assert "without --draft-tokens, given for the model before" in capsys.readouterr().err
+    assert "without --draft-tokens, which belonged to the previous model" in capsys.readouterr().err
     assert not conversation.change_model(str(SECOND))
 
 

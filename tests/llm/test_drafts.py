@@ -130,7 +130,7 @@ def test_a_damaged_draft_model_is_reported_in_one_line_and_the_model_answers_wit
     )
     assert result.exit_code == 0
     [line] = [line for line in result.stderr.splitlines() if "draft" in line]
-    assert line.startswith("rwkv-gpu: no drafts by the draft model: ")
+    assert line.startswith("rwkv-gpu: the draft model is not used: ")
 
 
 def test_a_missing_draft_model_is_an_error(tmp_path):

@@ -280,7 +280,7 @@ def test_a_head_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(
     )
     assert done.exit_code == 0
     [line] = [line for line in done.stderr.splitlines() if "draft" in line]
-    assert line.startswith("rwkv-gpu: no drafts by the draft model: ")
+    assert line.startswith("rwkv-gpu: the draft model is not used: ")
 
 
 def test_a_model_that_cannot_use_draft_heads_is_refused(tmp_path, apart):

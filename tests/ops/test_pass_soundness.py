@@ -246,7 +246,7 @@ CONDITIONS: dict[str, dict[str, Change]] = {
         "no rows share pages": shape(shared_pages=True),
     },
     "token_shift_into_products": {
-        "the device gains by it": tuning(fuses_token_shift=False),
+        "the device is faster with this fusion": tuning(fuses_token_shift=False),
         "one row of each sequence": PROMPT,
         "few rows": shape(rows=1 << 20),
         "the kernel sees whole rows": can(max_storage_buffers=4),

@@ -166,28 +166,30 @@ COMMON = {
     "steps have one row": shape(rows=2),
     "every sequence has one row": shape(rows=3, decode=False),
     "both have the same rows": at("before", picked=True),
-    "both are of one layer": at("before", layer=77),
-    "nothing in between touches its state": state_read_in_between,
-    "one node makes all of it": made_by_two,
+    "both are in the same layer": at("before", layer=77),
+    "no node between them touches the state": state_read_in_between,
+    "one node writes all of it": made_by_two,
 }
 BROKEN: dict[str, dict[str, Break]] = {
     "norm_into_embedding": {
-        "it is of tokens, not of positions": maker(ids=None),
-        "one binding holds it": lambda pair: replace(
+        "it embeds tokens, not positions": maker(ids=None),
+        "one binding holds its matrix": lambda pair: replace(
             pair, target=replace(pair.target, weights=Split(pair.target.weights))
         ),
         "it is a layer norm": reader(how=Rms(None, 1e-5)),
     },
     "norm_into_products": {
-        "the norm adds nothing": maker(add=Value((1, 64))),
-        "all that is read is normed": gemm("node", first(x=Value((1, 64)))),
+        "the norm adds no residual": maker(add=Value((1, 64))),
+        "the product reads normed values only": gemm("node", first(x=Value((1, 64)))),
         "the product has no prologue yet": gemm("node", lambda op: op.plus(NormRows(Rms(None, 1e-6)))),
         "the row is whole chunks": maker(x=Value((1, 65))),
-        "a layer norm is read by products alone": lambda pair: maker(how=LAYER)(with_adapters(pair)),
+        "only products read a layer norm": lambda pair: maker(how=LAYER)(with_adapters(pair)),
         "a layer norm has a bias": maker(how=replace(LAYER, bias=None)),
-        "a layer norm is of one row": lambda pair: maker(how=LAYER)(shape(rows=2)(pair)),
-        "the device gains by a layer norm": lambda pair: maker(how=LAYER)(tuning(fuses_token_shift=False)(pair)),
-        "a layer norm is of no pairs": lambda pair: maker(how=LAYER)(
+        "a layer norm has one row": lambda pair: maker(how=LAYER)(shape(rows=2)(pair)),
+        "the device is faster with a fused layer norm": lambda pair: maker(how=LAYER)(
+            tuning(fuses_token_shift=False)(pair)
+        ),
+        "a layer norm is not read by gated pairs": lambda pair: maker(how=LAYER)(
             gemm("node", lambda op: op.plus(GatePairs()))(pair)
         ),
         "the kernel sees whole rows": lambda pair: maker(how=LAYER)(can(max_workgroup_memory=64)(pair)),
@@ -208,8 +210,8 @@ BROKEN: dict[str, dict[str, Break]] = {
         "the device binds a gate": can(max_storage_buffers=11),
     },
     "gate_into_expert_sum": {
-        "the gate is one number of a row": maker(by=Value((1, 2))),
-        "something else is added": maker(add=None),
+        "the gate is one number per row": maker(by=Value((1, 2))),
+        "the producer adds a residual": maker(add=None),
         "the sum has no gate yet": reader(gate=Value((1, 1))),
         "the experts have no bias": reader(bias=BIAS),
         "the device binds a gate": can(max_storage_buffers=8),
@@ -219,47 +221,47 @@ BROKEN: dict[str, dict[str, Break]] = {
         "it has no convolution yet": reader(conv=lambda op: op),
         "it has taps": maker(weight=None),
         "it ends with silu": maker(then="none"),
-        "it is over what the kernel reads": maker(first=4),
+        "it convolves the input of the kernel": maker(first=4),
         "the device binds the taps": can(max_storage_buffers=8),
     },
     "convolution_into_product": {
-        "the device gains by it": tuning(fuses_token_shift=False),
+        "the device is faster with this fusion": tuning(fuses_token_shift=False),
         "it has gates, and neither bias nor activation": maker(then="silu"),
         "it is over all columns, in whole chunks": maker(first=4),
-        "the product is one matrix and norms nothing": gemm("node", lambda op: op.plus(GatePairs())),
+        "the product has one matrix and no norm": gemm("node", lambda op: op.plus(GatePairs())),
         "the kernel sees whole rows": can(max_storage_buffers=4),
     },
     "quantise_in_producer": {
-        "nothing is normed in between": reader(norm=Rms(None, 1e-5)),
+        "no norm is in between": reader(norm=Rms(None, 1e-5)),
         "the producer can": can(max_storage_buffers=8),
-        "it writes such numbers": lambda pair: maker(ys=(Value((20, 32)),))(
+        "it can write these numbers": lambda pair: maker(ys=(Value((20, 32)),))(
             reader(out=lambda op: replace(op.out, size=0))(pair)
         ),
-        "it makes each x as a whole": reader(widths=((0, 32),)),
+        "it writes each x as a whole": reader(widths=((0, 32),)),
     },
     "round_in_producer": {
         "it is float16": reader(out=lambda op: replace(op.out, size=2)),
-        "it is one x, whole": reader(widths=((0, 64), (64, 64))),
+        "it is one complete x": reader(widths=((0, 64), (64, 64))),
         "it is not a part of a stack": lambda pair: replace(
             pair, value=Value(pair.value.shape, base=pair.value, offset=256)
         ),
-        "all readers take units": read_otherwise,
+        "all readers accept rows in a unit": read_otherwise,
         "the producer can": gemm("before", lambda op: replace(op, merges=True)),
     },
     "join_columns": {
         "the first only adds to a residual": gemm("before", first(then="silu")),
         "the second only adds to a residual": gemm("node", first(then="silu")),
         "the first has no bias": gemm("before", first(bias=BIAS)),
-        "both have one scale": gemm("node", lambda op: op.plus(Scale(2.0))),
+        "both have the same scale": gemm("node", lambda op: op.plus(Scale(2.0))),
         "nothing shares the dispatch of the first": merging_behind,
         "columns are whole chunks": lambda pair: gemm("before", first(weight=wider(pair.producer.products[0].weight)))(
             pair
         ),
-        "one binding holds both, of one format": can(max_binding=64),
-        "the kernel has columns of two matrices": can(max_storage_buffers=4),
+        "one binding holds both, in one format": can(max_binding=64),
+        "the kernel supports columns of two matrices": can(max_storage_buffers=4),
     },
     "runs_into_heads": {
-        "attention has not left them yet": maker(leaves_runs=True),
+        "attention still reduces its runs": maker(leaves_runs=True),
         "it reads all heads": reader(x=Value((1, 8))),
         "the kernel gathers the row of a head": reader(
             weight=lambda op: replace(op.weight, shape=(2, 8, 1 << 14)), x=Value((1, 2 << 14))
@@ -270,14 +272,14 @@ BROKEN: dict[str, dict[str, Break]] = {
 ALONE = {"nothing else reads it", "it is not an output"}
 SHARED: dict[str, set[str]] = {
     "write_into_stack": ALONE,
-    "convolution_into_recurrence": ALONE | {"every sequence has one row", "nothing in between touches its state"},
-    "convolution_into_product": ALONE | {"steps have one row", "nothing in between touches its state"},
-    "join_columns": ALONE | {"steps have one row", "both are of one layer", "both have the same rows"},
+    "convolution_into_recurrence": ALONE | {"every sequence has one row", "no node between them touches the state"},
+    "convolution_into_product": ALONE | {"steps have one row", "no node between them touches the state"},
+    "join_columns": ALONE | {"steps have one row", "both are in the same layer", "both have the same rows"},
     "runs_into_heads": ALONE | {"steps have one row"},
     "norm_into_embedding": ALONE,
     "norm_into_products": set(),
-    "quantise_in_producer": {"one node makes all of it"},
-    "round_in_producer": {"one node makes all of it"},
+    "quantise_in_producer": {"one node writes all of it"},
+    "round_in_producer": {"one node writes all of it"},
     "scale_into_norm": ALONE,
     "scale_into_product": ALONE | {"both have the same rows"},
     "gate_into_attention": ALONE,
@@ -285,10 +287,10 @@ SHARED: dict[str, set[str]] = {
 }
 # Conditions that imply others: what a producer cannot write at all, it does not write as it must.
 IMPLIED = {
-    ("join_columns", "columns are whole chunks"): {"the kernel has columns of two matrices"},
-    ("quantise_in_producer", "the producer can"): {"it writes such numbers", "it makes each x as a whole"},
-    ("quantise_in_producer", "it writes such numbers"): {"it makes each x as a whole"},
-    ("norm_into_products", "a layer norm is read by products alone"): {"a layer norm is of no pairs"},
+    ("join_columns", "columns are whole chunks"): {"the kernel supports columns of two matrices"},
+    ("quantise_in_producer", "the producer can"): {"it can write these numbers", "it writes each x as a whole"},
+    ("quantise_in_producer", "it can write these numbers"): {"it writes each x as a whole"},
+    ("norm_into_products", "only products read a layer norm"): {"a layer norm is not read by gated pairs"},
 }
 CASES = [(rule.name, condition) for rule in RULES for condition in rule.conditions]
 
@@ -328,11 +330,11 @@ PARTS: dict[tuple[str, str], dict[str, Break]] = {
         "not from the first column": maker(first=4),
         "half a chunk": maker(state=lambda op: replace(op.state, shape=(op.state.shape[0], 48))),
     },
-    ("convolution_into_product", "the product is one matrix and norms nothing"): {
+    ("convolution_into_product", "the product has one matrix and no norm"): {
         "two matrices": gemm("node", lambda op: replace(op, products=op.products * 2)),
         "a prologue": gemm("node", lambda op: op.plus(NormRows(Rms(None, 1e-6)))),
     },
-    ("convolution_into_recurrence", "it is over what the kernel reads"): {
+    ("convolution_into_recurrence", "it convolves the input of the kernel"): {
         "not from the first column": maker(first=4),
         "of other columns": maker(x=Value((1, 8))),
         "a bias": maker(bias=BIAS),
@@ -343,7 +345,7 @@ PARTS: dict[tuple[str, str], dict[str, Break]] = {
         "a prologue": gemm("before", lambda op: op.plus(NormRows(Rms(None, 1e-6)))),
         "no residual": gemm("before", lambda op: op.minus(AddResidual)),
     },
-    ("join_columns", "both have one scale"): {
+    ("join_columns", "both have the same scale"): {
         "of the product": gemm("node", lambda op: op.plus(Scale(2.0))),
         "of the weight": gemm("node", lambda op: first(weight=replace(op.products[0].weight, scale=2.0))(op)),
     },

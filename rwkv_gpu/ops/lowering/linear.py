@@ -173,7 +173,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, stages: Sequence
     config, staged = fit(op, op.config, to.target, bound.shards)
     mergeable = _behind(to, config) if op.merges and node.rows > to.tuning.fusion.merged_rows else config
     config = mergeable or config
-    assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
+    assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} needs too much memory"
     op = replace(op, config=config)
     links = Links([], {}, {**bound.operands})
     _add_format(links, to, bound, config)

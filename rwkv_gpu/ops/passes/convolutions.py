@@ -17,7 +17,7 @@ def _state_untouched(pair: Pair[Conv1d, Gemm | GatedDeltaRule | Ssd]) -> bool:
     return not any(pair.graph.touches(other, pair.producer.state) for other in between)
 
 
-UNTOUCHED: dict[str, Condition] = {"nothing in between touches its state": _state_untouched}
+UNTOUCHED: dict[str, Condition] = {"no node between them touches the state": _state_untouched}
 
 
 def _write(pair: Pair[Conv1d | GroupNorm | Map | ResizeHeads, Copy]) -> None:
@@ -88,7 +88,7 @@ CONVOLUTION_INTO_RECURRENCE: Rule[Conv1d, GatedDeltaRule | Ssd] = Rule(
         "it has no convolution yet": lambda pair: not pair.consumer.conv,
         "it has taps": lambda pair: bool(pair.producer.weight),
         "it ends with silu": lambda pair: pair.producer.then == "silu",
-        "it is over what the kernel reads": _known,
+        "it convolves the input of the kernel": _known,
         "the device binds the taps": _binds_taps,
         **ALONE,
         **UNTOUCHED,
@@ -136,10 +136,10 @@ CONVOLUTION_INTO_PRODUCT: Rule[Conv1d, Gemm] = Rule(
     reads=lambda op: (op.products[0].x,),
     conditions={
         "steps have one row": lambda pair: pair.graph.shape.one_row,
-        "the device gains by it": lambda pair: pair.target.tuning.fusion.fuses_token_shift,
+        "the device is faster with this fusion": lambda pair: pair.target.tuning.fusion.fuses_token_shift,
         "it has gates, and neither bias nor activation": _gated,
         "it is over all columns, in whole chunks": _columns,
-        "the product is one matrix and norms nothing": _plain,
+        "the product has one matrix and no norm": _plain,
         "the kernel sees whole rows": _kernel_convolves,
         **ALONE,
         **UNTOUCHED,

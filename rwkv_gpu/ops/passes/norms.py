@@ -36,8 +36,8 @@ NORM_INTO_EMBEDDING: Rule[Embed, Norm] = Rule(
     consumer=Norm,
     reads=lambda op: (op.x,),
     conditions={
-        "it is of tokens, not of positions": lambda pair: pair.producer.ids is not None,
-        "one binding holds it": lambda pair: len(pair.target.weights[pair.producer.weight.name].shards) == 1,
+        "it embeds tokens, not positions": lambda pair: pair.producer.ids is not None,
+        "one binding holds its matrix": lambda pair: len(pair.target.weights[pair.producer.weight.name].shards) == 1,
         "it is a layer norm": lambda pair: isinstance(pair.consumer.how, LayerNorm),
         **ALONE,
     },
@@ -112,17 +112,19 @@ NORM_INTO_PRODUCTS: Rule[Norm, Reader] = Rule(
     consumer=(Gemm, AdapterDown, ExpertProducts),
     reads=lambda op: _xs(op)[:1],
     conditions={
-        "the norm adds nothing": lambda pair: pair.producer.plain,
-        "all that is read is normed": lambda pair: all(x is pair.producer.y for x in _xs(pair.consumer)),
+        "the norm adds no residual": lambda pair: pair.producer.plain,
+        "the product reads normed values only": lambda pair: all(x is pair.producer.y for x in _xs(pair.consumer)),
         "the product has no prologue yet": lambda pair: (
             not isinstance(pair.consumer, Gemm) or not pair.consumer.prologue
         ),
         "the row is whole chunks": _whole_chunks,
-        "a layer norm is read by products alone": _if_layer_norm(lambda pair: isinstance(pair.consumer, Gemm)),
+        "only products read a layer norm": _if_layer_norm(lambda pair: isinstance(pair.consumer, Gemm)),
         "a layer norm has a bias": _if_layer_norm(lambda pair: pair.producer.how.bias is not None),
-        "a layer norm is of one row": _if_layer_norm(lambda pair: pair.graph.shape.one_row),
-        "the device gains by a layer norm": _if_layer_norm(lambda pair: pair.target.tuning.fusion.fuses_token_shift),
-        "a layer norm is of no pairs": _if_layer_norm(lambda pair: not pair.consumer.has(GatePairs)),
+        "a layer norm has one row": _if_layer_norm(lambda pair: pair.graph.shape.one_row),
+        "the device is faster with a fused layer norm": _if_layer_norm(
+            lambda pair: pair.target.tuning.fusion.fuses_token_shift
+        ),
+        "a layer norm is not read by gated pairs": _if_layer_norm(lambda pair: not pair.consumer.has(GatePairs)),
         "the kernel sees whole rows": _kernel_norms,
     },
     rewrite=_norm_reader,

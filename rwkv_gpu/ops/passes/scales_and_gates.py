@@ -140,8 +140,8 @@ GATE_INTO_EXPERT_SUM: Rule[ScaleRows, ExpertSum] = Rule(
     consumer=ExpertSum,
     reads=lambda op: (op.add,),
     conditions={
-        "the gate is one number of a row": lambda pair: pair.producer.by.shape[1] == 1,
-        "something else is added": lambda pair: pair.producer.add is not None,
+        "the gate is one number per row": lambda pair: pair.producer.by.shape[1] == 1,
+        "the producer adds a residual": lambda pair: pair.producer.add is not None,
         "the sum has no gate yet": lambda pair: pair.consumer.gate is None,
         "the experts have no bias": lambda pair: not pair.consumer.bias,
         "the device binds a gate": lambda pair: PART_NEEDS["moe/residual/shared"].met(pair.target.can),

@@ -87,7 +87,7 @@ class Upstream:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise ReplicaLost(f"its response is not as it should be: {error}") from None
+            raise ReplicaLost(f"its response is not valid HTTP: {error}") from None
 
     # Called by the parser.
 

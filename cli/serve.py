@@ -25,7 +25,7 @@ from .load_model import notes
 from .model_name import BUILTIN, ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
-from .serve_options import checked_file, keys_of, prompts_of, serving_options, store_of, tables_of
+from .serve_options import checked_file, hosts_in, keys_of, prompts_of, serving_options, store_of, tables_of
 from .servers import announced
 from .texts import template_text
 
@@ -65,7 +65,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     check_extra()
     from rwkv_gpu.server.logs import start_logs
     from rwkv_gpu.server.replicas.run import ReplicaRunner
-    from rwkv_gpu.server.run import Runner, listen
+    from rwkv_gpu.server.run import Runner, listen_on
 
     models, options["alias"] = by_path(models, options["alias"])
     stores = store_of(options["store"], options["store_key_file"])
@@ -91,13 +91,13 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     else:
         setup.service(devices[0])  # refuses invalid settings before any process is started
         runner = ReplicaRunner(setup.config, devices, partial(serve_device, setup), *certificate)
-    listener = listen(setup.config.host, setup.config.port)
+    listener, *others = listen_on(setup.config.host, setup.config.port)
     ctx.obj.on_signal = runner.signal
     host, port = listener.getsockname()[:2]
     scheme, shown = "https" if certificate[0] else "http", f"[{host}]" if ":" in host else host
     url = f"{scheme}://{shown}:{port}"
     with announced(url, port, setup.names, ", ".join(devices)):
-        runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {url}/v1", err=True))
+        runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {url}/v1", err=True), others)
 
 
 @dataclass(frozen=True)
@@ -222,10 +222,14 @@ def loader(loading: dict[str, Any], template: str | None, shared_prompts: tuple[
     return load
 
 
-def is_local(host: str) -> bool:
-    """True if an address is reachable from this machine only."""
+def is_local(hosts: str) -> bool:
+    """True if all addresses, separated by commas, are reachable from this machine only."""
+    host = ""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        local = []
+        for host in hosts_in(hosts):
+            local.append(host == "localhost" or ipaddress.ip_address(host).is_loopback)
+        return all(local)
     except ValueError:
         raise BadInput(f"--host {host!r} is not an address; give one such as 127.0.0.1 or 0.0.0.0") from None
 

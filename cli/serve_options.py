@@ -80,7 +80,8 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Secret of the store, the same for all its servers. Default: a file in the directory.",
     ),
     _network(
-        "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is all addresses."
+        "--host", default="127.0.0.1", show_default=True,
+        help="Address to listen on, or several separated by commas; 0.0.0.0 is all addresses.",
     ),
     _network(
         "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, metavar="N",
@@ -224,6 +225,11 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     if not all(key.strip() for key in found):
         raise BadInput("an API key is empty; leave it out to ask for none")
     return found
+
+
+def hosts_in(text: str) -> list[str]:
+    """The addresses of a comma-separated list."""
+    return [host.strip() for host in text.split(",")]
 
 
 def hosts_of(lists: tuple[str, ...]) -> tuple[str, ...]:

@@ -91,12 +91,12 @@ class Edge:
             raise ApiError(400, "the request has several Host headers; send one")  # a proxy might use another one
         config = self._service.config
         host = _name(call.headers.get(b"host", b"").decode("latin-1"))
-        if "*" in config.allowed_hosts or host in LOCAL or host == config.host or _is_address(host):
+        if "*" in config.allowed_hosts or host in LOCAL or host in config.host.split(",") or _is_address(host):
             return
         for allowed in config.allowed_hosts:
             if host == allowed.lower() or (allowed.startswith("*.") and host.endswith(allowed[1:].lower())):
                 return
-        if config.api_keys and not config.allowed_hosts and not _is_local(config.host):
+        if config.api_keys and not config.allowed_hosts and not all(map(_is_local, config.host.split(","))):
             return  # after DNS rebinding, a page has no key
         raise ApiError(
             403,
@@ -172,6 +172,7 @@ def _is_address(host: str) -> bool:
 
 def _is_local(host: str) -> bool:
     """True if an address to listen on is reachable from this machine only."""
+    host = host.strip()
     if host in LOCAL:
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback

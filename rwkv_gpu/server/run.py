@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rwkv_gpu.errors import BadInput
 
@@ -30,17 +30,19 @@ class Runner:
         self._ending: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
 
-    def run(self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serves until ended by a signal. Raises if the first model could not be loaded."""
+    def run(
+        self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None, others: Sequence[socket.socket] = ()
+    ) -> None:
+        """Serves until ended by a signal, also on other sockets. Raises if the first model could not be loaded."""
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
-            runner.run(self._serve(listener, on_ready))
+            runner.run(self._serve([listener, *others], on_ready))
         if self._failed is not None:
             raise self._failed
 
-    async def _serve(self, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    async def _serve(self, listeners: list[socket.socket], on_ready: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         first = asyncio.create_task(self._load_first(on_ready))
-        await self._server.serve(sockets=[listener])
+        await self._server.serve(sockets=listeners)
         first.cancel()
         await self.service.close()
 
@@ -87,13 +89,29 @@ class Runner:
         self._server.should_exit = True
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Opens a listening socket; port 0 chooses a free port."""
+def listen_on(hosts: str, port: int) -> list[socket.socket]:
+    """Opens a listening socket for each of several addresses, separated by commas, on one port."""
+    found: list[socket.socket] = []
+    several = "," in hosts
+    try:
+        for host in hosts.split(","):
+            found.append(listen(host.strip(), found[0].getsockname()[1] if found else port, only_v6=several))
+    except BadInput:
+        for listener in found:
+            listener.close()
+        raise
+    return found
+
+
+def listen(host: str, port: int, *, only_v6: bool = False) -> socket.socket:
+    """Opens a listening socket; port 0 chooses a free port. With `only_v6`, an IPv6 address takes no IPv4."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     # On Windows, SO_REUSEADDR would let another server use the same port at the same time.
     option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
     listener.setsockopt(socket.SOL_SOCKET, option, 1)
+    if family == socket.AF_INET6 and only_v6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     try:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:

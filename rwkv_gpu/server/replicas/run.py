@@ -30,18 +30,20 @@ class ReplicaRunner:
         self._on_ready: Callable[[], None] = lambda: None
         self._is_ready = threading.Event()
 
-    def run(self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None, others: Sequence[socket.socket] = ()
+    ) -> None:
         """Serves until ended by a signal. Raises if a replica could not be started."""
         self._on_ready = on_ready
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
-            runner.run(self._serve(listener))
+            runner.run(self._serve([listener, *others]))
         if self.supervisor.failed is not None:
             raise self.supervisor.failed
 
-    async def _serve(self, listener: socket.socket) -> None:
+    async def _serve(self, listeners: list[socket.socket]) -> None:
         self._loop = asyncio.get_running_loop()
         self.supervisor.start()
-        await self._server.serve(sockets=[listener])
+        await self._server.serve(sockets=listeners)
 
     def signal(self, number: int = 0) -> None:  # noqa: ARG002
         """The first signal lets running requests end within the drain time; a second one ends them at once."""

@@ -58,6 +58,7 @@ class RequestFields:
     continues: bool = False  # whether the answer continues the last message
     opens: bool = True  # whether the prompt opens an answer, unless it continues one
     progress: bool = False  # whether a stream reports how much of the prompt is read
+    timings: bool = False  # whether each chunk of a stream has timings
     tools: Tools | None = None  # tools that the model may call
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
     caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
@@ -84,7 +85,7 @@ class RequestFields:
         opens = truth("add_generation_prompt", rest.pop("add_generation_prompt", not continues)) is not False
         if opens and continues:
             raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
-        progress = bool(truth("return_progress", rest.pop("return_progress", None)))
+        progress, timings = reports(rest)
         tools, salt, caches = Tools.read(rest), salt_field(rest), cache_field(rest)
         thoughts = thoughts.read(rest)
         params = sampling(None, defaults, {**rest, "logprobs": top})
@@ -93,7 +94,7 @@ class RequestFields:
             raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")
         return cls(
             params, shape, n, logprobs, usage, model, {**thoughts.variables, **variables}, continues, opens, progress,
-            tools, salt, caches, thoughts,
+            timings, tools, salt, caches, thoughts,
         )  # fmt: skip
 
     def params_of(self, index: int) -> SamplingParams:
@@ -124,6 +125,19 @@ def salt_field(rest: dict[str, Any]) -> str:
 def cache_field(rest: dict[str, Any]) -> bool:
     """Takes the switch of the prefix cache out of the fields of a request."""
     return truth("cache_prompt", rest.pop("cache_prompt", None)) is not False
+
+
+def reports(rest: dict[str, Any]) -> tuple[bool, bool]:
+    """Takes the switches of a stream's reports out of the fields: progress of the prompt, and timings of each chunk."""
+    progress, timings = (truth(name, rest.pop(name, None)) for name in ("return_progress", "timings_per_token"))
+    return bool(progress), bool(timings)
+
+
+def prompt_progress(done: PromptProgress, stats: Stats, *, timings: bool) -> Json:
+    """How much of the prompt is read, under the names of llama-server, and the timings so far."""
+    told = {"total": done.total, "cache": stats.reused_tokens, "processed": done.done}
+    told["time_ms"] = round(1000 * stats.prompt_seconds)
+    return {"prompt_progress": told, **({"timings": stats.at(done.done).timings} if timings else {})}
 
 
 def answers(n: Any) -> int:
@@ -171,10 +185,8 @@ class Reply:
             yield self._chunk(index, delta, None, [] if n else [event])
 
     def progress(self, index: int, done: PromptProgress, stats: Stats) -> Json:
-        """A chunk that reports how much of the prompt is read, as in llama-server."""
-        told = {"total": done.total, "cache": stats.reused_tokens, "processed": done.done}
-        told["time_ms"] = round(1000 * stats.prompt_seconds)
-        return {**self._chunk(index, {}, None, []), "prompt_progress": told}
+        """A chunk that reports how much of the prompt is read."""
+        return {**self._chunk(index, {}, None, []), **prompt_progress(done, stats, timings=self.fields.timings)}
 
     def closing(self, index: int, completion: Completion) -> Iterator[Json]:
         """The last chunks of an answer."""

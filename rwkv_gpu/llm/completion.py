@@ -56,6 +56,11 @@ class Stats:
     draft_gain: float | None = None
     """Speed of all steps with drafts so far, relative to steps without; None if it is not known."""
 
+    def at(self, read: int) -> "Stats":
+        """The statistics at the time when this many tokens of the prompt were read."""
+        seconds = self.prompt_seconds if read > self.reused_tokens else 0.0
+        return replace(self, prompt_tokens=read, prompt_seconds=seconds, new_tokens=0, decode_seconds=0.0)
+
     @property
     def prompt_rate(self) -> float:
         """Prompt tokens computed per second."""

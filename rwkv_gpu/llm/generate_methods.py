@@ -138,19 +138,6 @@ class GenerateMethods(OpenModel):
         asked = self._asked(every, "prompt", 1, params, settings)
         return wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences, progress)
 
-    def infill_prompt(self, prefix: str, suffix: str, extra: str = "") -> list[int]:
-        """The prompt that asks for the text between a prefix and a suffix; the prompt begins with `extra`.
-
-        Raises BadInput if the model has no tokens for that.
-        """
-        marks = self.tokenizer.vocabulary.infill
-        if marks is None:
-            raise BadInput("this model has no tokens to fill in the middle; take one for code, such as qwen2.5-coder")
-        before, between, after = marks
-        bos = [self.tokenizer.bos] if self.tokenizer.add_bos and self.tokenizer.bos is not None else []
-        texts = map(self.tokenize, (prefix, suffix, extra))
-        return [*bos, before, *next(texts), between, *next(texts), after, *next(texts)]
-
     def _asked(
         self,
         prompts: Sequence[Prompt],

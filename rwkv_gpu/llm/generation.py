@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ..engine.request import Request
 from .answer import MOST_UNREAD, Answer, End, Item, PromptProgress
-from .completion import Completion, Event, Reason, shorten
+from .completion import Completion, Event, Reason, Stats, shorten
 from .driver import Driver, wait
 from .reader import Reader
 from .validate import called
@@ -58,8 +58,12 @@ class Reading:
         """The answer as far as it was read; after the last event, the whole answer."""
         tokens = tuple(event.token for event in self.events if event.token is not None)
         text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
-        stats = self._answer.stats(len(tokens))
-        return Completion(text, tokens, self._reason, stats, thoughts.strip(), self._schema)
+        return Completion(text, tokens, self._reason, self.stats, thoughts.strip(), self._schema)
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and durations so far."""
+        return self._answer.stats(sum(event.token is not None for event in self.events))
 
     def __repr__(self) -> str:
         """The state of the generation."""

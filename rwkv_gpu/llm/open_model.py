@@ -155,6 +155,33 @@ class OpenModel:
         """Returns the text of token ids."""
         return self.tokenizer.decode(validate.token_ids("ids", ids))
 
+    def infill_prompt(
+        self, prefix: str, suffix: str, extra: str = "", files: Sequence[tuple[str, str]] = ()
+    ) -> list[int]:
+        """The prompt that asks for the text between a prefix and a suffix; the prompt begins with `extra`.
+
+        `files` are names and texts of other files. BadInput if the model has no tokens for that.
+        """
+        marks = self.tokenizer.vocabulary.infill
+        if marks is None:
+            raise BadInput("this model has no tokens to fill in the middle; take one for code, such as qwen2.5-coder")
+        before, between, after = marks
+        bos = [self.tokenizer.bos] if self.tokenizer.add_bos and self.tokenizer.bos is not None else []
+        texts = map(self.tokenize, (prefix, suffix, extra))
+        ids = [*self._files_before(files), before, *next(texts), between, *next(texts), after, *next(texts)]
+        return [*bos, *ids]
+
+    def _files_before(self, files: Sequence[tuple[str, str]]) -> list[int]:
+        """Other files before an infilling prompt: after their names, or after a line if the model has no tokens."""
+        project, name = self.tokenizer.vocabulary.of_project, self.tokenizer.vocabulary.of_file
+        if not files:
+            return []
+        if name is None:
+            return [token for _, text in files for token in self.tokenize(f"\n\n--- snippet ---\n\n{text}")]
+        head = [] if project is None else [project, *self.tokenize("project\n")]
+        whole = [*files, ("filename", "")]
+        return [*head, *(token for path, text in whole for token in (name, *self.tokenize(f"{path}\n{text}")))]
+
     # ------------------------------------------------------------ chat formats
 
     def default_settings(self, usual: Settings) -> Settings:

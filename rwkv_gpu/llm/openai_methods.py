@@ -177,7 +177,7 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
     """Prepares n answers to each prompt. `quick` raises `Exceeded` if that takes long."""
     fields = TextFields.read(given, llm.default_settings(DEFAULTS))
     fields.params.check_vocabulary(llm.vocab_size)
-    prompts = _texts_of("prompt", prompt)
+    prompts = _filled_in(llm, fields.suffix, _texts_of("prompt", prompt))
     if quick and (fields.form or fields.n * len(prompts) > replies.FEW):
         raise Exceeded("compiles a form, or has many answers")
     if quick and any(isinstance(one, ImagePrompt) for one in prompts):
@@ -194,6 +194,13 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
         if fields.generates
     ]
     return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts, [ids for ids, _ in read]), requests)
+
+
+def _filled_in(llm: OpenModel, suffix: str, prompts: list[Any]) -> list[Any]:
+    """The prompts; with a suffix, those that ask for the text between each of them and the suffix."""
+    if suffix and not all(isinstance(one, str) for one in prompts):
+        raise BadInput("a prompt with a suffix must be a text")
+    return [llm.infill_prompt(one, suffix) for one in prompts] if suffix else prompts
 
 
 def _texts_of(name: str, given: Prompts) -> list[Any]:

@@ -76,7 +76,7 @@ class Prepared:
     @property
     def progress(self) -> bool:
         """True if a stream reports how much of the prompt is read."""
-        return isinstance(self.reply, Reply) and self.reply.fields.progress
+        return self.reply.fields.progress
 
     def start(self, read: Callable[..., R]) -> list[R]:
         """Requests the answers. If one is refused, those before it are cancelled."""

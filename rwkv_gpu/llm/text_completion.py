@@ -9,7 +9,18 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.grammar import Form
-from .chat_completion import FINGERPRINT, Json, cache_field, common_fields, salt_field, settings_of, usage
+from .answer import PromptProgress
+from .chat_completion import (
+    FINGERPRINT,
+    Json,
+    cache_field,
+    common_fields,
+    prompt_progress,
+    reports,
+    salt_field,
+    settings_of,
+    usage,
+)
 from .completion import Completion, Event, Settings, Stats, form, json_logprob, sampling
 from .measures import Score
 from .transcript import as_bytes
@@ -33,6 +44,9 @@ class TextFields:
     generates: bool = True  # False if max_tokens is 0: the prompt is only echoed
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
     caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
+    progress: bool = False  # whether a stream reports how much of the prompt is read
+    timings: bool = False  # whether each chunk of a stream has timings
+    suffix: str = ""  # text that follows the answer
 
     @property
     def scores(self) -> bool:
@@ -48,13 +62,18 @@ class TextFields:
         best_of, salt, caches = rest.pop("best_of", n), salt_field(rest), cache_field(rest)
         if best_of != n:
             raise BadInput(f"best_of is {best_of!r}; it must equal n, which is {n}, because all answers are returned")
-        if rest.pop("suffix", None):
-            raise BadInput("suffix is given; models here continue a text, and cannot fill in what comes before another")
+        suffix, (progress, timings) = rest.pop("suffix", ""), reports(rest)
+        if not isinstance(suffix, str):
+            raise BadInput(f"suffix is {suffix!r:.80}; it must be a string")
+        if suffix and echo:
+            raise BadInput("suffix and echo are both given; a text that is filled in has no prompt to echo")
         generates = not (echo and rest.get("max_tokens") == 0 and rest["max_tokens"] is not False)
         if not generates:
             del rest["max_tokens"]
         params = sampling(None, defaults, rest)
-        return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates, salt, caches)
+        return cls(
+            params, form(rest), n, echo, logprobs, in_stream, model, generates, salt, caches, progress, timings, suffix
+        )
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,10 @@ class TextReply:
         """The chunks of an event; none if it has nothing to show."""
         if event.text or (self.fields.logprobs and event.token is not None):
             yield self._chunk(index, event.text, [event], None)
+
+    def progress(self, index: int, done: PromptProgress, stats: Stats) -> Json:
+        """A chunk that reports how much of the prompt is read."""
+        return {**self._chunk(index, "", [], None), **prompt_progress(done, stats, timings=self.fields.timings)}
 
     def closing(self, index: int, completion: Completion) -> Iterator[Json]:
         """The last chunk of an answer."""

@@ -13,7 +13,23 @@ from .errors import ApiError, shown, typed
 from .slots import wanted_slot
 
 # Our own settings, and those with the names of vLLM and llama.cpp. Processors are left out, as they are Python code.
-SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
+SAMPLING = frozenset(
+    {*KNOWN, *ALIASES, "dry_penalty_last_n", "mirostat", "samplers"} - {"logits_processors", "logits_processor"}
+)
+# The order of samplers, by llama.cpp's names, with the values that switch them off
+SAMPLERS: Mapping[str, Json] = MappingProxyType(
+    {
+        "penalties": {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0},
+        "dry": {"dry_multiplier": 0.0},
+        "top_k": {"top_k": 0},
+        "typ_p": {"typical_p": 1.0},
+        "top_p": {"top_p": 1.0},
+        "min_p": {"min_p": 0.0},
+        "xtc": {"xtc_probability": 0.0},
+        "temperature": {"temperature": 1.0},
+    }
+)
+SAMPLER_NAMES = {"typical_p": "typ_p", "typical": "typ_p", "typ": "typ_p", "temp": "temperature", "nucleus": "top_p"}
 LONGEST_SALT = 256  # characters
 SERVING = frozenset({"timeout", "resumable", "cache_salt", "id_slot"})  # handled by the server itself, in all families
 
@@ -39,13 +55,30 @@ COMMON_IGNORED = MappingProxyType(
     }
 )
 
+ABSENT_SAMPLERS = dict.fromkeys(
+    ("adaptive_target", "dynatemp_range", "min_keep", "top_n_sigma", "use_beam_search"),
+    "this sampler is not here; leave it out",
+) | {"dry_sequence_breakers": "give token ids as dry_breakers, or use /completion"}
+ABSENT_OF_VLLM = {
+    "allowed_token_ids": "give a regex or a grammar instead",
+    "bad_words": "ban tokens by logit_bias instead",
+    **dict.fromkeys(
+        (
+            "include_stop_str_in_output", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids",
+            "skip_special_tokens", "truncate_prompt_tokens",
+        ),
+        "this option of vLLM is not here; leave it out",
+    ),
+}  # fmt: skip
+
 CHAT = Fields(
     honoured=SAMPLING
     | {
         "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
-        "return_progress", "reasoning_effort", "json_schema", "cache_prompt", "reasoning_budget_message", *LIMITS,
+        "return_progress", "timings_per_token", "verbose", "reasoning_effort", "json_schema", "cache_prompt",
+        "reasoning_budget_message", *LIMITS,
         "guided_choice", "structured_outputs",
     },
     ignored={
@@ -58,6 +91,14 @@ CHAT = Fields(
         "audio": "answers are text; leave it out",
         "web_search_options": "there is no web search; leave it out",
         "chat_template": "templates come with the model; leave it out",
+        **ABSENT_SAMPLERS,
+        **ABSENT_OF_VLLM,
+        **dict.fromkeys(
+            ("include_reasoning", "parse_tool_calls", "reasoning_format"),
+            "reasoning is in reasoning_content, and calls of tools are in tool_calls; leave it out",
+        ),
+        "echo": "answers are without the prompt; leave it out",
+        "documents": "give them as chat_template_kwargs.documents",
         "functions": "functions are the old form of tools; use tools",
         "function_call": "function_call is the old form of tool_choice; use tools and tool_choice",
     },
@@ -68,9 +109,14 @@ COMPLETION = Fields(
     | {
         "prompt", "model", "stream", "stream_options", "n", "best_of", "echo", "stop", "seed", "max_tokens",
         "logprobs", "logit_bias", "suffix", "json_schema", "response_format", "cache_prompt", "guided_choice",
-        "structured_outputs",
+        "structured_outputs", "return_progress", "timings_per_token", "verbose",
     },
     ignored=COMMON_IGNORED,
+    refused={
+        **ABSENT_SAMPLERS,
+        **ABSENT_OF_VLLM,
+        "add_special_tokens": "prompts begin as the model requires; give token ids",
+    },
 )  # fmt: skip
 
 RESPONSES = Fields(
@@ -78,7 +124,7 @@ RESPONSES = Fields(
         {
             "input", "instructions", "model", "stream", "max_output_tokens", "temperature", "top_p", "text",
             "reasoning", "chat_template_kwargs", "top_k", "min_p", "seed", "stop", "tools", "tool_choice",
-            "parallel_tool_calls", "previous_response_id", "store",
+            "parallel_tool_calls", "previous_response_id", "store", "return_progress", "timings_per_token",
         }
     ),
     ignored={
@@ -144,10 +190,9 @@ _OLLAMA_IGNORED = {
 }
 OLLAMA_CHAT = Fields(_OLLAMA | {"messages", "tools"}, {**COMMON_IGNORED, **_OLLAMA_IGNORED})
 OLLAMA_GENERATE = Fields(
-    _OLLAMA | {"prompt", "system", "raw", "images"},
+    _OLLAMA | {"prompt", "suffix", "system", "raw", "images"},
     {**COMMON_IGNORED, **_OLLAMA_IGNORED},
     {
-        "suffix": "infilling is at /infill; leave it out",
         "template": "templates come with the model; use raw for a prompt of your own",
     },
 )
@@ -157,28 +202,41 @@ OLLAMA_EMBED = Fields(
 )
 
 _LLAMA_IGNORED = {
-    "n_keep": "a prompt that is too long is refused",
-    "samplers": "the order of samplers is fixed",
-    "return_tokens": "tokens are always returned",
-    "timings_per_token": "timings come at the end",
-    "t_max_predict_ms": "use timeout",
+    **dict.fromkeys(("n_keep", "n_discard"), "a prompt that is too long is refused"),
+    "n_cache_reuse": "common prefixes of prompts are found without it",
+    "t_max_prompt_ms": "use timeout",
 }
+_ABSENT_IN_LLAMA = {name: why for name, why in ABSENT_SAMPLERS.items() if name != "dry_sequence_breakers"}
+_LLAMA = SAMPLING | {
+    "prompt", "model", "stream", "n_predict", "stop", "seed", "logit_bias", "n_probs", "cache_prompt",
+    "dry_sequence_breakers", "response_fields", "return_tokens", "return_progress", "timings_per_token", "n", "n_cmpl",
+    "t_max_predict_ms", "n_indent",
+}  # fmt: skip
 LLAMA_COMPLETION = Fields(
-    SAMPLING
-    | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"}
-    | {"mirostat", "dry_penalty_last_n", "cache_prompt", "response_fields"},
+    _LLAMA | {"json_schema"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    {"image_data": "images go with messages; use /v1/chat/completions"},
+    {**_ABSENT_IN_LLAMA, "image_data": "images go with messages; use /v1/chat/completions"},
 )
 LLAMA_INFILL = Fields(
-    SAMPLING
-    | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed", "mirostat"}
-    | {"dry_penalty_last_n", "cache_prompt", "response_fields", "n_probs"},
-    {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
+    _LLAMA | {"input_prefix", "input_suffix", "input_extra"},
+    {**COMMON_IGNORED, **_LLAMA_IGNORED},
+    _ABSENT_IN_LLAMA,
 )
 
 # Values of refused fields that are accepted because they have no effect.
 NOTHING: tuple[object, ...] = (None, False, "", [], {}, "none")
+NOTHING_ELSE: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "adaptive_target": (None, -1),
+        "add_special_tokens": (None, True),
+        "include_reasoning": (None, True),
+        "parse_tool_calls": (None, True),
+        "prompt_logprobs": (None,),
+        "reasoning_format": (None, "", "auto", "deepseek"),
+        "skip_special_tokens": (None, True),
+        "top_n_sigma": (None, -1, 0),
+    }
+)
 
 
 def check_serving(body: Json) -> None:
@@ -207,15 +265,36 @@ def switch_mirostat(asked: Json) -> None:
         asked.pop("mirostat_eta", None)
 
 
+def _translated(kept: Json, ignored: list[str]) -> Json:
+    """Converts llama.cpp's sampling settings to ours: names, and the list of samplers, whose order is fixed here."""
+    found = {"dry_last_n" if name == "dry_penalty_last_n" else name: value for name, value in kept.items()}
+    samplers = found.pop("samplers", None)
+    if samplers is None:
+        return found
+    if not (isinstance(samplers, list) and all(isinstance(one, str) for one in samplers)):
+        raise ApiError(400, f"samplers is {shown(samplers)}; it must be a list of names", param="samplers")
+    names = [SAMPLER_NAMES.get(name, name) for name in (one.lower().replace("-", "_") for one in samplers)]
+    ignored += [f"samplers ({name:.40})" for name in names if name not in {*SAMPLERS, "top_n_sigma", "adaptive_p"}]
+    known = [name for name in names if name in SAMPLERS]
+    if known != [name for name in SAMPLERS if name in known]:
+        ignored.append("samplers (order)")
+    off = {name: value for sampler in SAMPLERS.keys() - known for name, value in SAMPLERS[sampler].items()}
+    return {name: value for name, value in found.items() if ALIASES.get(name, name) not in off} | off
+
+
 def honoured(call: Call, fields: Fields) -> Json:
     """Returns the supported fields of a body; null counts as left out. Records the ignored ones."""
     kept: Json = {}
     for name, value in call.body.items():
-        if name in fields.refused and value not in NOTHING:
+        if name in fields.refused and value not in NOTHING_ELSE.get(name, NOTHING):
             raise ApiError(400, f"{name}: {fields.refused[name]}", param=name, code="unsupported_parameter")
         if name in fields.honoured:
             if value is not None:
                 kept[name] = value
         elif name not in fields.refused and name not in SERVING and value is not None:
             call.ignored.append(name)
-    return kept
+    if not fields.honoured >= SAMPLING:
+        return kept
+    if "mirostat" in kept:
+        switch_mirostat(kept)
+    return _translated(kept, call.ignored)

@@ -7,11 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.llm.chat_completion import RequestFields
+from rwkv_gpu.llm.answer import PromptProgress
+from rwkv_gpu.llm.chat_completion import RequestFields, prompt_progress
 from rwkv_gpu.llm.completion import Event, json_logprob
 from rwkv_gpu.llm.images import ImagePrompt, text_ids
 from rwkv_gpu.llm.model import LLM
+from rwkv_gpu.llm.pooling import Floats
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
@@ -20,14 +24,16 @@ from rwkv_gpu.llm.validate import token_ids
 from .admin import check_admin
 from .body import LIST
 from .call import Call, Json, Response, Stream, Whole
+from .code_bounds import Bounds
 from .endpoint import Endpoint
 from .errors import ApiError, shown, typed
-from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured, switch_mirostat
+from .fields import LLAMA_COMPLETION, LLAMA_INFILL, Fields, honoured
 from .openai import FAMILY, chat_request, event, model_name, wants_stream
 from .routes import Route, get, post
 from .service import Running, Service
 
 MISSING = object()
+INT16 = 32760.0  # the maximum that llama.cpp scales vectors to
 LONGEST = 2048  # tokens of an answer if n_predict is left out or unlimited
 
 
@@ -50,11 +56,17 @@ def routes(service: Service) -> list[Route]:
 
 async def completion(service: Service, call: Call) -> Response:
     """Continues a text."""
-    fields = honoured(call, LLAMA_COMPLETION)
+    fields = _fields(call, LLAMA_COMPLETION)
     name, prompt = model_name(fields), _plain_prompt(fields.pop("prompt", None))
     if prompt is None:
         raise ApiError(400, "prompt is missing; give a text or token ids", param="prompt")
     return await _answer(service, call, name, fields, lambda llm, **asked: llm.prepare_completion(prompt, **asked))
+
+
+def _fields(call: Call, kind: Fields) -> Json:
+    """The supported fields of a request. Its mirostat is off unless it is switched on."""
+    call.body = {**call.body, "mirostat": call.body.get("mirostat") or 0}
+    return honoured(call, kind)
 
 
 def _plain_prompt(prompt: Any) -> Any:
@@ -75,8 +87,8 @@ def _plain_prompt(prompt: Any) -> Any:
 
 async def infill(service: Service, call: Call) -> Response:
     """Fills in the text between a prefix and a suffix, with models that have tokens for infilling."""
-    fields = honoured(call, LLAMA_INFILL)
-    name = model_name(fields)
+    fields = _fields(call, LLAMA_INFILL)
+    name, files = model_name(fields), _files(fields.pop("input_extra", []))
     prefix, suffix, extra = (fields.pop(key, "") for key in ("input_prefix", "input_suffix", "prompt"))
     for key, text in (("input_prefix", prefix), ("input_suffix", suffix), ("prompt", extra)):
         typed(str, text, key)
@@ -84,9 +96,21 @@ async def infill(service: Service, call: Call) -> Response:
     def prepare(llm: LLM, **asked: Any) -> Prepared:
         if llm.tokenizer.vocabulary.infill is None:
             raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
-        return llm.prepare_completion(llm.infill_prompt(prefix, suffix, extra), **asked)
+        return llm.prepare_completion(llm.infill_prompt(prefix, suffix, extra, files), **asked)
 
     return await _answer(service, call, name, fields, prepare)
+
+
+def _files(given: Any) -> list[tuple[str, str]]:
+    """The names and texts of other files."""
+    found = []
+    for at, one in enumerate(typed(list, given, "input_extra")):
+        name, text = (one.get("filename", "tmp"), one.get("text")) if isinstance(one, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(text, str):
+            why = f"input_extra[{at}] is {shown(one)}; it must have filename and text, which are texts"
+            raise ApiError(400, why, param="input_extra")
+        found.append((name, text))
+    return found
 
 
 async def adapters(service: Service, call: Call) -> Response:
@@ -120,8 +144,20 @@ async def embedding(service: Service, call: Call) -> Response:
     texts = call.body.get("content", call.body.get("input"))
     if texts is None:
         raise ApiError(400, "content is missing; give a text, token ids, or a list of either", param="content")
+    norm = call.body.get("embd_normalize", 2)
+    if isinstance(norm, bool) or not isinstance(norm, int) or not 0 <= norm <= 100:
+        why = f"embd_normalize is {shown(norm)}; it must be 0, 1, 2 or a larger whole number: vectors have a norm here"
+        raise ApiError(400, why, param="embd_normalize")
     _, _, vectors = await service.embed(call, model_name({**call.body}), texts)
-    return Whole([{"index": at, "embedding": [vector.tolist()]} for at, vector in enumerate(vectors)])
+    return Whole([{"index": at, "embedding": [_normed(one, norm).tolist()]} for at, one in enumerate(vectors)])
+
+
+def _normed(vector: Floats, norm: int) -> Floats:
+    """A unit vector divided by another norm: the sum of its powers, or with 0 its maximum, to the range of int16."""
+    if norm == 2:
+        return vector
+    size = np.abs(vector).max() / INT16 if norm == 0 else np.linalg.norm(vector, norm)
+    return np.asarray(vector / size if size else vector, np.float32)
 
 
 async def tokenize(service: Service, call: Call) -> Response:
@@ -182,6 +218,7 @@ async def apply_template(service: Service, call: Call) -> Response:
 
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:
     stream, paths = wants_stream(fields), _paths(fields.pop("response_fields", []))
+    bounds, tokens = Bounds.take(fields), typed(bool, fields.pop("return_tokens", False), "return_tokens")
     asked = _settings(fields)
     served = service.catalogue.find(name)
 
@@ -193,9 +230,16 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
 
     running = await service.begin(call, name, prepare_biased)
     if stream:
-        return Stream(_events(running, served.name, asked, paths))
-    await running.wait()
-    each = [_ended(running, index, served.name, asked, paths) for index in range(len(running.answers.each))]
+        return Stream(_events(running, served.name, asked, paths, bounds))
+    async for news in running:
+        for index, one in news:
+            if isinstance(one, Event):
+                bounds.apply(index, running.answers.each[index], one)
+    each = []
+    for index, answer in enumerate(running.answers.each):
+        done = answer.completion
+        text, ids = done.text[: bounds.kept.get(index)], [*done.tokens] if tokens else []
+        each.append(_ended(running, index, served.name, asked, paths, content=text, tokens=ids))
     return Whole(each[0] if len(each) == 1 else each)  # a list for several prompts, as in llama-server
 
 
@@ -221,9 +265,10 @@ def _picked(response: Json, paths: Sequence[str]) -> Json:
 def _settings(fields: Json) -> Json:
     """Translates llama.cpp's fields to our names."""
     asked = {name: value for name, value in fields.items() if name not in ("json_schema", "n_probs")}
-    switch_mirostat(asked)
-    if "dry_penalty_last_n" in asked:
-        asked["dry_last_n"] = asked.pop("dry_penalty_last_n")
+    if "dry_sequence_breakers" in asked:
+        asked["dry_breakers"] = asked.pop("dry_sequence_breakers")
+    if "n_cmpl" in asked:
+        asked["n"] = asked.pop("n_cmpl")
     if asked.get("n_predict", -1) in (-1, -2):
         asked.pop("n_predict", None)
     if asked.get("seed") == -1:
@@ -254,6 +299,15 @@ def _biases(llm: LLM, given: Any) -> Any:
     return biases
 
 
+def _breakers(llm: LLM, given: Any) -> Any:
+    """Token ids that break sequences; as in llama-server, also texts, for all tokens that have one of them."""
+    if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
+        return given
+    texts = [one.encode("utf-8", "replace") for one in given]
+    pieces = map(llm.tokenizer.piece, range(len(llm.tokenizer.vocabulary)))
+    return [token for token, piece in enumerate(pieces) if any(text in piece for text in texts)]
+
+
 def _scales(llm: LLM, given: Any) -> Any:
     """Adapter scales by name. As in llama-server, a list of adapter ids with scales works, too."""
     if not isinstance(given, list):
@@ -271,7 +325,7 @@ SAME_NAMES = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "dry_multiplier",
     "dry_base", "dry_allowed_length", "xtc_probability", "xtc_threshold", "mirostat_tau", "mirostat_eta",
 )  # fmt: skip
-OWN_FORMS = {"logit_bias": _biases, "lora": _scales}
+OWN_FORMS = {"logit_bias": _biases, "lora": _scales, "dry_breakers": _breakers}
 
 
 def _probabilities(llm: LLM, events: Iterable[Event], asked: Json) -> list[Json]:
@@ -297,25 +351,26 @@ def _probability(llm: LLM, token: int, logprob: float, *, drawn: bool) -> Json:
     return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], **value}
 
 
-def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequence[str], **changed: Any) -> Json:
+def _ended(running: Running, index: int, model: str, asked: Json, paths: Sequence[str], **written: Any) -> Json:
     """A completed answer, or its fields with these names."""
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
-    kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
+    kind = "limit" if done.finish_reason in ("length", "abort") else "word" if reader.stopped is not None else "eos"
     settings, more = settings_of(request.params), dict[str, Any]()
     if asked.get("logprobs"):
         more["completion_probabilities"] = _probabilities(running.llm, answer.events, asked)
     if not paths or "prompt" in paths:
         more["prompt"] = running.llm.tokenizer.decode(text_ids(request.ids), special=True)
+    context = running.llm.context
+    full = kind == "limit" and context is not None and len(request.ids) + stats.new_tokens >= context
     whole = {
-        "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": running.slot, "stop": True,
-        "model": model,
+        "index": index, **written, "id_slot": running.slot, "stop": True, "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": {**settings, **asked, "logit_bias": settings["logit_bias"]},
-        "has_new_line": "\n" in done.text, "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
+        "has_new_line": "\n" in done.text, "truncated": full, "stop_type": kind, "stopping_word": reader.stopped or "",
         "tokens_cached": len(request.ids) + stats.new_tokens, "timings": stats.timings, **more,
     }  # fmt: skip
-    return _picked({**whole, **changed}, paths)
+    return _picked(whole, paths)
 
 
 def settings_of(params: SamplingParams) -> Json:
@@ -328,24 +383,32 @@ def settings_of(params: SamplingParams) -> Json:
         "seed": -1 if params.seed is None else params.seed, **same, **ends, "max_tokens": params.max_tokens,
         "repeat_last_n": params.penalty_last_n, "repeat_penalty": params.repetition_penalty,
         "dry_penalty_last_n": params.dry_last_n, "mirostat": 2 if params.mirostat_tau > 0 else 0,
+        "adaptive_target": -1.0, "adaptive_decay": 0.9,
         "n_probs": params.logprobs, "logit_bias": biases, "lora": adapters,
     }  # fmt: skip
 
 
-async def _events(running: Running, model: str, asked: Json, paths: Sequence[str]) -> AsyncGenerator[bytes]:
+async def _events(
+    running: Running, model: str, asked: Json, paths: Sequence[str], bounds: Bounds
+) -> AsyncGenerator[bytes]:
     """The pieces of all answers. If probabilities are asked for, text without a token joins the next piece."""
     held: dict[int, str] = defaultdict(str)
+    timed = running.prepared.reply.fields.timings
     async for news in running:
         for index, one in news:
-            if isinstance(one, Event) and one.token is None and asked.get("logprobs"):
+            answer = running.answers.each[index]
+            piece: Json = {"index": index, "content": "", "tokens": [], "stop": False, "id_slot": running.slot}
+            if isinstance(one, PromptProgress):
+                yield event({**piece, **prompt_progress(one, answer.stats, timings=timed)})
+                continue
+            one = bounds.apply(index, answer, one)
+            if one.token is None and asked.get("logprobs"):
                 held[index] += one.text
-            elif isinstance(one, Event) and (one.text or one.token is not None):
-                tokens = [] if one.token is None else [one.token]
-                text = held.pop(index, "") + one.text
-                piece = {"index": index, "content": text, "tokens": tokens, "stop": False, "id_slot": running.slot}
+            elif one.text or one.token is not None:
+                piece |= {"content": held.pop(index, "") + one.text, "tokens": [] if one.token is None else [one.token]}
                 if asked.get("logprobs"):
                     piece["completion_probabilities"] = _probabilities(running.llm, [one], asked)
-                yield event(piece)
+                yield event({**piece, "timings": answer.stats.timings} if timed else piece)
     asked = {name: value for name, value in asked.items() if name != "logprobs"}  # the pieces already have them
     for index in range(len(running.answers.each)):
         yield event(_ended(running, index, model, asked, paths, content=held.pop(index, ""), tokens=[]))

@@ -71,6 +71,7 @@ class Metrics:
         )  # by model and kind: prompt, cached, generated, drafted or accepted
         self.started = int(time.time())
         self._seconds: Counter[str] = Counter()  # seconds of computing: prompt, predicted
+        self._reads = 0  # steps that read texts without an answer
         self._longest = 0  # tokens of a prompt and its answer
         self._reasons: Counter[tuple[str, str]] = Counter()  # answers by model and finish reason
         self._registry = CollectorRegistry()
@@ -84,10 +85,19 @@ class Metrics:
             self._longest = max(self._longest, one.stats.prompt_tokens + one.stats.new_tokens)
             self._reasons[model, one.finish_reason] += 1
 
+    def read(self, model: str, tokens: int, spent: Sequence[float]) -> None:
+        """Counts texts that were read without an answer, such as those of embeddings, and the seconds of each step."""
+        self.tokens[model, "prompt"] += tokens
+        self._seconds["prompt"] += sum(spent)  # type: ignore[assignment]
+        self._reads += len(spent)
+
     def page(self, accept: str) -> tuple[bytes, bytes]:
         """The metrics in a format that the scraper accepts, and its media type."""
         encode, media_type = choose_encoder(accept)
-        return encode(self._registry), media_type.encode()
+        text: bytes = encode(self._registry)
+        if media_type.startswith("text/plain"):  # as in llama-server; in OpenMetrics, names of counters end in _total
+            text = text.replace(b"# TYPE llamacpp:n_tokens_max gauge", b"# TYPE llamacpp:n_tokens_max counter")
+        return text, media_type.encode()
 
     def collect(self) -> Iterable[Any]:
         """All metrics; called by prometheus_client."""
@@ -127,7 +137,7 @@ class Metrics:
         computed = max(0, kinds["prompt"] - kinds["cached"])
         counters: dict[str, float] = {
             "spec_decode_num_drafts": gauges.get("drafts_verified", 0),
-            "prompt_tokens": computed, "prompt_seconds": seconds["prompt"], "n_decode": steps,
+            "prompt_tokens": computed, "prompt_seconds": seconds["prompt"], "n_decode": steps + self._reads,
             "tokens_predicted_seconds": seconds["predicted"],
         }  # fmt: skip
         for name, value in counters.items():

@@ -183,27 +183,32 @@ async def chat(service: Service, call: Call) -> Response:
 
 
 async def generate(service: Service, call: Call) -> Response:
-    """Answers a prompt; with raw, continues it."""
+    """Answers a prompt; with raw, continues it; with a suffix, fills in the text between them."""
     fields = honoured(call, OLLAMA_GENERATE)
     name, prompt = _name(service, call, fields), typed(str, fields.get("prompt", ""), "prompt")
-    if not prompt:
+    suffix = typed(str, fields.get("suffix", ""), "suffix")
+    if not (prompt or suffix):
         return await _load(service, call, name, {"response": ""})
-    asked, raw = _settings(call, fields), typed(bool, fields.get("raw", False), "raw")
+    asked, raw = _settings(call, fields), typed(bool, fields.get("raw", False), "raw") or bool(suffix)
     images = typed(list, fields.get("images") or [], "images")
     if raw:
         if images:
-            raise ApiError(400, "images need the chat template, which raw leaves out; give one of them", param="images")
+            raise ApiError(
+                400, "images need the chat template, which raw and suffix leave out; give one of them", param="images"
+            )
         think = asked.pop("think", None)
         if asked.pop("logprobs", False):
-            why = "logprobs need the chat template, which raw leaves out; use /v1/completions"
+            why = "logprobs need the chat template, which raw and suffix leave out; use /v1/completions"
             raise ApiError(400, why, param="logprobs")
         asked.pop("top_logprobs", None)
         if think:
-            raise ApiError(400, "think needs the chat template, which raw leaves out; give one of them", param="think")
+            raise ApiError(
+                400, "think needs the chat template, which raw and suffix leave out; give one of them", param="think"
+            )
 
         def prepare(llm: LLM, **more: Any) -> Prepared:
             longest: Any = llm.default_settings({"max_tokens": LONGEST})["max_tokens"]
-            return llm.prepare_completion(prompt, **{"max_tokens": longest, **asked}, **more)
+            return llm.prepare_completion(prompt, **{"max_tokens": longest, "suffix": suffix, **asked}, **more)
 
         return await _answer(service, call, fields, name, prepare, _text_line)
     messages: list[Json] = [{"role": "user", "content": prompt, **({"images": images} if images else {})}]

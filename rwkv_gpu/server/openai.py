@@ -1,6 +1,7 @@
 """OpenAI's API: chat completions, completions and models, whole and streamed."""
 
-from collections.abc import AsyncGenerator, Callable
+import itertools
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from rwkv_gpu.llm.answer import PromptProgress
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
-from rwkv_gpu.llm.images import media_of
+from rwkv_gpu.llm.images import media_of, text_ids
 from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.text_completion import TextReply
@@ -16,6 +17,7 @@ from rwkv_gpu.llm.text_completion import TextReply
 from .answers import Answers
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
+from .chunks import chunks_for
 from .endpoint import Endpoint
 from .errors import ApiError, typed
 from .fields import CHAT, COMPLETION, EMBEDDING, honoured
@@ -135,7 +137,16 @@ def chat_request(call: Call) -> tuple[Any, Json]:
         with_effort(fields, fields.pop("reasoning_effort"), "reasoning_effort")
     if not {"continue_final_message", "add_generation_prompt"} & fields.keys():
         messages, fields["continue_final_message"] = begun(messages)
+    if _assistants(messages) > 1:
+        raise ApiError(400, "messages ends with several messages of the assistant; send one", param="messages")
     return messages, fields
+
+
+def _assistants(messages: Any) -> int:
+    """The number of messages at the end that the assistant has written, without calls of tools."""
+    ended = reversed(messages) if isinstance(messages, list) else ()
+    own = (isinstance(one, dict) and one.get("role") == "assistant" and not one.get("tool_calls") for one in ended)
+    return sum(1 for _ in itertools.takewhile(bool, own))
 
 
 def begun(messages: Any) -> tuple[Any, bool]:
@@ -188,17 +199,25 @@ async def _answer(
     service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared], messages: Any = None
 ) -> Response:
     stream, wanted = wants_stream(fields), model_name(fields)
-    served = service.catalogue.find(wanted)
+    verbose, served = typed(bool, fields.pop("verbose", False), "verbose"), service.catalogue.find(wanted)
     running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields), messages)
     if not running.prepared.requests:  # the prompt is only echoed
         assert isinstance(running.prepared.reply, TextReply)
         silent = running.prepared.reply.whole([])
         return Stream(_echo(silent)) if stream else Whole(silent)
     if stream:
-        return Stream(_events(running, running.prepared.reply))
+        return Stream(_events(running, running.prepared.reply, verbose=verbose))
     await running.wait()
     each = running.answers.each
-    return Whole(running.prepared.reply.whole([(answer.completion, answer.events) for answer in each]))
+    reply = running.prepared.reply.whole([(answer.completion, answer.events) for answer in each])
+    return Whole({**reply, **(_verbose(running, 0) if verbose else {})})
+
+
+def _verbose(running: Running, index: int) -> Json:
+    """The prompt and the answer as the model reads and writes them, as llama-server adds them for debugging."""
+    decode = partial(running.llm.tokenizer.decode, special=True)
+    prompt, tokens = running.prepared.requests[index][0].ids, running.answers.each[index].completion.tokens
+    return {"__verbose": {"prompt": decode(text_ids(prompt)), "content": decode(tokens), "tokens": [*tokens]}}
 
 
 async def _echo(silent: Json) -> AsyncGenerator[bytes]:
@@ -206,9 +225,14 @@ async def _echo(silent: Json) -> AsyncGenerator[bytes]:
     yield event(silent) + DONE
 
 
-async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[bytes]:
+async def _events(running: Running, reply: Reply | TextReply, *, verbose: bool) -> AsyncGenerator[bytes]:
     """Yields the chunks of all answers as they arrive, each with the index of its answer."""
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
+
+    def closing(index: int) -> bytes:
+        more = _verbose(running, index) if verbose else {}
+        return b"".join(event({**chunk, **more}) for chunk in _closing(reply, index, each[index].completion))
+
     frames = Frames(reply, running.answers)
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in reply.opening(index))
     async for news in running:
@@ -216,9 +240,9 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[
         if running.answers.running < len(open_answers):
             ended = sorted(index for index in open_answers if not each[index].running)
             open_answers.difference_update(ended)
-            yield b"".join(_closing(reply, index, each[index].completion) for index in ended)
+            yield b"".join(map(closing, ended))
     for index in sorted(open_answers):
-        yield _closing(reply, index, each[index].completion)
+        yield closing(index)
     yield b"".join(event(chunk) for chunk in reply.last(running.answers.completions)) + DONE
 
 
@@ -227,16 +251,14 @@ class Frames:
 
     def __init__(self, reply: Reply | TextReply, answers: Answers) -> None:
         self._reply, self._answers = reply, answers
-        self._plain = not (reply.fields.logprobs or (isinstance(reply, Reply) and reply.fields.tools))
+        fields = reply.fields
+        self._plain = not (fields.logprobs or fields.timings or (isinstance(reply, Reply) and reply.fields.tools))
         self._around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
 
     def of(self, index: int, one: Event | PromptProgress) -> bytes:
         """The chunks of an event."""
-        if isinstance(one, PromptProgress):
-            assert isinstance(self._reply, Reply)
-            return event(self._reply.progress(index, one, self._answers.each[index].completion.stats))
-        if not (self._plain and one.text):
-            return b"".join(event(chunk) for chunk in self._reply.chunks(index, one))
+        if isinstance(one, PromptProgress) or not (self._plain and one.text):
+            return b"".join(map(event, chunks_for(self._reply, self._answers.each[index], index, one)))
         around = self._around.get((index, one.thinking))
         if around is None:
             [chunk] = self._reply.chunks(index, replace(one, text=MARK))
@@ -245,8 +267,8 @@ class Frames:
         return around[0] + dumps(one.text) + around[1]
 
 
-def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> bytes:
+def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> Iterator[Json]:
     """The last chunks of an answer. OpenAI's API has no finish reason for an answer that was stopped from outside."""
     if completion.finish_reason in ("abort", "running"):
         completion = replace(completion, finish_reason="stop")
-    return b"".join(event(chunk) for chunk in reply.closing(index, completion))
+    return reply.closing(index, completion)

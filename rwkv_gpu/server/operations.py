@@ -115,15 +115,18 @@ async def stop_stream(service: Service, call: Call) -> Response:
     return Whole({"id": recording.id, "object": "stream.stopped"})
 
 
-async def slots(service: Service, _: Call) -> Response:
-    """Lists waiting and running requests, without their text, then the idle slots of the loaded models."""
+async def slots(service: Service, call: Call) -> Response:
+    """Lists waiting and running requests, without their text, then the idle slots of the loaded models.
+
+    With `?fail_on_no_slot=1`, the status is 503 if no slot is idle.
+    """
     now, found = time.monotonic(), []
-    for number, call in enumerate(service.asked):
-        running = service.running.get(call)
-        slot = {"id": number, "id_task": call.id, "is_processing": running is not None}
-        slot |= {"model": call.notes.get("model"), "seconds": round(now - call.began, 3), "state": "queued"}
-        if "prompt_tokens" in call.notes:
-            slot["n_prompt_tokens"] = call.notes["prompt_tokens"]
+    for number, asked in enumerate(service.asked):
+        running = service.running.get(asked)
+        slot = {"id": number, "id_task": asked.id, "is_processing": running is not None}
+        slot |= {"model": asked.notes.get("model"), "seconds": round(now - asked.began, 3), "state": "queued"}
+        if "prompt_tokens" in asked.notes:
+            slot["n_prompt_tokens"] = asked.notes["prompt_tokens"]
         if running is not None:
             slot["state"] = "generating" if running.generated else "prompt"
             slot |= {"n_decoded": running.generated, "answers": len(running.answers.each)}
@@ -133,6 +136,8 @@ async def slots(service: Service, _: Call) -> Response:
             used = sum(1 for slot in found if slot["is_processing"] and slot["model"] == model.name)
             for _idle in range(used, model.llm.info.sequences):
                 found.append({"id": len(found), "is_processing": False, "model": model.name, "state": "idle"})
+    if call.query.get("fail_on_no_slot") and all(slot["state"] != "idle" for slot in found):
+        raise ApiError(503, "no slot is idle", code="no_slot", retry_after=1)
     return Whole(found)
 
 

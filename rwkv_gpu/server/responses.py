@@ -176,12 +176,16 @@ class Numbered:
 
 
 async def _events(running: Running, made: Made, keep: Callable[[Json], None]) -> AsyncGenerator[bytes]:
-    numbered, output, begun = Numbered(), Output(), made.begun()
+    numbered, output, begun, told = Numbered(), Output(), made.begun(), dict[str, Json]()
     yield numbered.events([("created", {"response": begun}), ("in_progress", {"response": begun})])
     async for chunk in chunks_of(running):
-        data = numbered.events(output.feed(chunk["choices"][0]["delta"]))
+        told = {"timings": chunk["timings"]} if running.prepared.reply.fields.timings else {}
+        events = output.feed(chunk["choices"][0]["delta"])
+        if "prompt_progress" in chunk:
+            events = [("in_progress", {"response": begun, "prompt_progress": chunk["prompt_progress"]})]
+        data = numbered.events([(kind, {**fields, **told}) for kind, fields in events])
         if data:
             yield data
     last, response = made.ended(output, running.answers.each[0])
     keep(response)
-    yield numbered.events([*last, (response["status"], {"response": response})])
+    yield numbered.events([*last, (response["status"], {"response": response, **told})])

@@ -118,6 +118,19 @@ class Running:
         self.service.running.pop(self.call, None)
 
 
+def timed(work: Generator[None, None, T], spent: list[float]) -> Generator[None, None, T]:
+    """Runs work in the same pieces, and adds the seconds of each."""
+    while True:
+        began = time.monotonic()
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            spent.append(time.monotonic() - began)
+        yield
+
+
 class Service:
     """Shared by all routes: the settings, the models, and `begin`. All methods run in one event loop."""
 
@@ -288,7 +301,7 @@ class Service:
         ids = await self.work(lambda: llm.prepare_embedding(texts, form, truncate=truncate))
         work = llm.embedding_work(ids, dimensions)
         await self._turn(call, ticket, llm, ids, 1)
-        return llm, ids, await self._compute(served, llm, work)
+        return llm, ids, await self._compute(served, llm, work, ids)
 
     async def rank(
         self, call: Call, model: str | None, query: Any, documents: Any
@@ -298,7 +311,7 @@ class Service:
         served, llm = await self.use(call, model)
         ids = await self.work(lambda: llm.prepare_ranking(query, documents))
         await self._turn(call, ticket, llm, ids, 1)
-        return ids, await self._compute(served, llm, llm.ranking_work(ids))
+        return ids, await self._compute(served, llm, llm.ranking_work(ids), ids)
 
     def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
         """Enters the queue of a model; leaves it at the end of the call."""
@@ -321,10 +334,19 @@ class Service:
         call.notes["queued_seconds"] = round(queued, 4)
         self.metrics.queued.add(queued)
 
-    async def _compute(self, served: ServedModel, llm: LLM, pieces: Callable[[Engine], Generator[None, None, T]]) -> T:
-        """Runs work on the engine's thread between steps; cancelled with the request."""
+    async def _compute(
+        self,
+        served: ServedModel,
+        llm: LLM,
+        pieces: Callable[[Engine], Generator[None, None, T]],
+        texts: Sequence[Sequence[int]] = (),
+    ) -> T:
+        """Runs work on the engine's thread between steps, and counts the texts read; cancelled with the request."""
+        spent: list[float] = []
         try:
-            return await asyncio.wrap_future(llm.begin_work(pieces))
+            found = await asyncio.wrap_future(llm.begin_work(lambda engine: timed(pieces(engine), spent)))
+            self.metrics.read(served.name, sum(map(len, texts)), spent)
+            return found
         except (DeviceLost, Closed):
             self.lost(served, llm)
             raise

@@ -107,6 +107,8 @@ class Vocabulary:
     stop_ids: frozenset[int]
     suppressed: frozenset[int]  # must not be generated
     infill: tuple[int, ...] | None = None  # tokens before a prefix, a suffix and the text between them
+    of_project: int | None = None  # token before the name of a project, in an infilling prompt with files
+    of_file: int | None = None  # token before the name of a file there
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -137,6 +139,8 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
         stop_ids=frozenset(stops if eos is None else stops | {eos}),
         suppressed=_read_suppressed(metadata, tokens),
         infill=_read_infill(metadata, ids),
+        of_project=_read_role(metadata, ids, "fim_rep"),
+        of_file=_read_role(metadata, ids, "fim_sep"),
     )
 
 
@@ -202,14 +206,17 @@ def byte_of(text: str) -> bytes:
 
 
 def _read_infill(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> tuple[int, ...] | None:
-    """The tokens around the parts of an infilling prompt: by their keys, older keys, or texts. None without any."""
-    found = []
-    for key, older in INFILL.items():
-        texts = next(role.texts for role in ROLES if role.key == key)
-        token = read_id(metadata, key, len(ids), read_id(metadata, older, len(ids)))
-        found.append(next((ids[text] for text in texts if text in ids), None) if token is None else token)
+    """The tokens around the parts of an infilling prompt. None without any."""
+    found = [_read_role(metadata, ids, key, read_id(metadata, older, len(ids))) for key, older in INFILL.items()]
     known = [token for token in found if token is not None]
     return tuple(known) if len(known) == len(found) else None
+
+
+def _read_role(metadata: Mapping[str, Any], ids: Mapping[str, int], key: str, older: int | None = None) -> int | None:
+    """The token of a role: by its key, an older key, or one of its texts."""
+    token = read_id(metadata, key, len(ids), older)
+    texts = next(role.texts for role in ROLES if role.key == key)
+    return next((ids[text] for text in texts if text in ids), None) if token is None else token
 
 
 def _read_suppressed(metadata: Mapping[str, Any], tokens: Sequence[str]) -> frozenset[int]:

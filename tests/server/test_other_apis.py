@@ -333,7 +333,7 @@ def test_errors_of_ollamas_api_are_one_sentence(llama, path, body, status, match
 
 
 def test_llama_server_completions(llama):
-    body = {"prompt": "hello", "n_predict": 6, "temperature": 0}
+    body = {"prompt": "hello", "n_predict": 6, "temperature": 0, "return_tokens": True}
     whole = llama.post("/completion", body)
     assert whole["stop"] and whole["stop_type"] in ("limit", "eos") and whole["tokens_predicted"] <= 6
     assert whole["timings"]["predicted_n"] == whole["tokens_predicted"] == len(whole["tokens"])
@@ -347,7 +347,7 @@ def test_llama_server_completions(llama):
 
 
 def test_biases_of_llama_server_are_pairs_of_a_token_or_a_text(llama):
-    body = {"prompt": "hello", "n_predict": 4, "temperature": 0}
+    body = {"prompt": "hello", "n_predict": 4, "temperature": 0, "return_tokens": True}
     [token] = llama.post("/tokenize", {"content": "a"})["tokens"]
     for wanted in ([[token, 100]], [["a", 100]], {str(token): 100}, {"a": 100}):
         assert llama.post("/completion", {**body, "logit_bias": wanted})["tokens"] == [token] * 4
@@ -356,7 +356,7 @@ def test_biases_of_llama_server_are_pairs_of_a_token_or_a_text(llama):
 
 
 def test_n_probs_gives_the_likeliest_tokens_of_each_place(llama):
-    body = {"prompt": "hello", "n_predict": 4, "temperature": 0, "n_probs": 3}
+    body = {"prompt": "hello", "n_predict": 4, "temperature": 0, "n_probs": 3, "return_tokens": True}
     whole = llama.post("/completion", body)
     found = whole["completion_probabilities"]
     assert [one["id"] for one in found] == whole["tokens"]

@@ -6,6 +6,7 @@ run's number alone and decodes it by few operations on whole words. Bits only ch
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import EllipsisType
 from typing import Any
 
@@ -58,6 +59,28 @@ class Plane:
     def nbytes(self) -> int:
         """Bytes of a block in this plane."""
         return self.count * np.dtype(self.word).itemsize
+
+    def split(self, blocks: Bytes, plane: Bytes) -> None:
+        """Copies this plane's words of [blocks, bytes of a block] in the order of the file, without the exchanges."""
+        whole = f"V{self.nbytes}"
+        plane.view(whole)[...] = blocks[:, self.offset : self.offset + self.nbytes].view(whole)
+
+    @cached_property
+    def table(self) -> npt.NDArray[np.uint32]:
+        """The exchanges and the order for `weights/exchange`: counts, order, (word, word, shift, mask) of each pair.
+
+        Words have 32 bits here. Larger ones are split, as their exchanges stay within bytes.
+        """
+        wide = max(1, np.dtype(self.word).itemsize // 4)
+        numbers = np.arange(self.count * wide).reshape(self.count, wide)
+        pairs = [
+            (int(a), int(b), exchange.shift, exchange.mask & 0xFFFFFFFF)
+            for exchange in self.exchanges
+            for first, second in exchange.pairs
+            for a, b in zip(numbers[first].flat, numbers[second].flat, strict=True)
+        ]
+        flat = [number for pair in pairs for number in pair]
+        return np.array([numbers.size, len(pairs), *numbers[self.order].flat, *flat], np.uint32)
 
     def pack(self, blocks: Bytes, plane: Bytes) -> None:
         """Converts [blocks, bytes of a block] to [blocks, bytes of a block in the plane]."""
@@ -191,6 +214,13 @@ def pack_rows(fmt: Format, raw: Bytes) -> tuple[Bytes, ...]:
         for plane, target in zip(planes, packed, strict=True):
             plane.pack(blocks[part], target[part])
     return tuple(target.reshape(len(raw), -1) for target in packed)
+
+
+def split_rows(fmt: Format, raw: Bytes, planes: Sequence[Bytes]) -> None:
+    """Copies [rows, row_bytes] as in the file to planes, before the exchanges of `PLANES`."""
+    blocks = _blocks(fmt, raw)
+    for plane, target in zip(PLANES[fmt.name], planes, strict=True):
+        plane.split(blocks, target.reshape(len(blocks), plane.nbytes))
 
 
 def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:

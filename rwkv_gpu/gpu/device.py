@@ -313,22 +313,30 @@ class Device:
         """Measures the subgroup size of a plain kernel, as wgpu-native does not report it."""
         return int(np.frombuffer(self.probe(link("probes/subgroup"), 16), np.uint32)[0])
 
-    @TypedErrors("probing it")
     def probe(self, linked: Linked, nbytes: int) -> bytes:
         """Runs one workgroup of a kernel and returns what it writes to its only binding."""
-        pipeline = self.pipeline(linked)
         result = self.buffer(nbytes, "probe")
-        entries = [{"binding": 0, "resource": {"buffer": result.handle, "offset": 0, "size": result.nbytes}}]
-        encoder = self.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline.handle)
-        compute.set_bind_group(0, self.handle.create_bind_group(layout=pipeline.layout, entries=entries))
-        compute.dispatch_workgroups(1)
-        compute.end()
-        self.queue.submit([encoder.finish()])
+        self.dispatch(linked, [(result, 0, result.nbytes)], (1, 1, 1))
         written = self.read(result, nbytes)
         result.free()
         return written
+
+    def dispatch(self, linked: Linked, bound: Sequence[tuple[Buffer, int, int]], grid: tuple[int, int, int]) -> None:
+        """Queues a single dispatch. `bound` are the buffer, offset and bytes of each binding, from 0 on."""
+        pipeline = self.pipeline(linked)
+        entries = [
+            {"binding": n, "resource": {"buffer": buffer.handle, "offset": offset, "size": nbytes}}
+            for n, (buffer, offset, nbytes) in enumerate(bound)
+        ]
+        self.flush()
+        with TypedErrors(f"running {linked.name}"):
+            encoder = self.handle.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            compute.set_pipeline(pipeline.handle)
+            compute.set_bind_group(0, self.handle.create_bind_group(layout=pipeline.layout, entries=entries))
+            compute.dispatch_workgroups(*grid)
+            compute.end()
+            self.queue.submit([encoder.finish()])
 
 
 def with_subgroups(can: Capabilities, measured: int, least: int | None) -> Capabilities:

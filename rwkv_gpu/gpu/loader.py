@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,26 @@ import numpy.typing as npt
 from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
-from ..gguf.planes import dequantise_rows, pack_rows
+from ..gguf.planes import dequantise_rows, pack_rows, split_rows
 from .device import Buffer, Device
-from .staging import Staging
-from .weights import BY_NAME, DeviceWeight, Layout, Shard, Weights, align, as_shard, layout, targets
+from .native import Upload
+from .staging import Staging, split
+from .weights import (
+    BY_NAME,
+    DeviceWeight,
+    Layout,
+    Shard,
+    Weights,
+    align,
+    as_shard,
+    exchange,
+    layout,
+    targets,
+    write_rows,
+)
 
 PIECE = 4 << 20  # bytes of the file that are read at a time
-IN_FLIGHT = 4  # pieces that are read or packed while one is uploaded
+IN_FLIGHT = 4  # pieces that are read while others are uploaded
 STAGING = 16 << 20  # maximum bytes of a copy to the device: a piece, converted to any format
 
 Progress = Callable[[int, int], None]  # bytes of the file done, and in total
@@ -79,12 +93,26 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Packed rows that are being uploaded."""
+    """Some rows of a place, read at a time."""
 
     place: Place
     row: int  # row of the shard
-    planes: tuple[npt.NDArray[np.uint8], ...]
-    nbytes: int  # bytes in the file
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        p = self.place.parameter
+        return sum(t.nbytes for t in p.tensors) * self.rows // p.rows
+
+    @property
+    def is_last(self) -> bool:
+        """True if it ends its place."""
+        return self.row + self.rows == self.place.shard.rows
+
+    def read(self, file: GGUFFile) -> npt.NDArray[np.uint8]:
+        """The rows as in the file, [rows, bytes of a row]."""
+        return _read_rows(file, self.place.parameter, self.place.shard.first + self.row, self.rows)
 
 
 def load_weights(
@@ -95,10 +123,14 @@ def load_weights(
     weights = place_weights(device, parameters, partial(allocate_weights, device), places)
     total = sum(tensor.nbytes for parameter in parameters for tensor in parameter.tensors)
     done = 0
-    staging = Staging(device, STAGING)
-    with ThreadPoolExecutor(2, thread_name_prefix="rwkv-gpu-load") as pool:
-        for piece in _ahead(pool, (job for place in places for job in _jobs(file, place))):
-            staging.write(targets(piece.place.shard, piece.place.where, piece.row, piece.planes))
+    staging = Staging(device, STAGING, 2 * IN_FLIGHT)
+    with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="rwkv-gpu-load") as pool:
+        jobs = (partial(_stage, file, piece, staging.take()) for place in places for piece in _pieces(place))
+        for piece, upload in _ahead(pool, jobs):
+            place = piece.place
+            staging.copy(upload, targets(place.shard, place.where, piece.row, piece.rows))
+            if piece.is_last:
+                exchange(device, place.parameter.format, place.shard, place.where)
             done += piece.nbytes
             if progress:
                 progress(done, total)
@@ -106,13 +138,24 @@ def load_weights(
     return weights
 
 
+def _stage(file: GGUFFile, piece: Piece, upload: Upload) -> tuple[Piece, Upload]:
+    """Reads a piece and splits its rows into planes in a staging buffer."""
+    place = piece.place
+    sizes = [nbytes for _, _, nbytes in targets(place.shard, place.where, piece.row, piece.rows)]
+    parts = split(upload.memory, sizes)
+    planes = len(place.where.row_bytes)
+    split_rows(place.parameter.format, piece.read(file), parts[:planes])
+    for part in parts[planes:]:
+        part[:] = place.where.table
+    return piece, upload
+
+
 def write_weights(device: Device, file: GGUFFile, places: Iterable[Place]) -> None:
     """Writes parameters to their places piece by piece, on a device whose memory the host can write."""
     for place in places:
-        for job in _jobs(file, place):
-            piece = job()
-            for buffer, offset, data in targets(place.shard, place.where, piece.row, piece.planes):
-                device.write(buffer, data, offset)
+        for piece in _pieces(place):
+            planes = pack_rows(place.parameter.format, piece.read(file))
+            write_rows(device, place.shard, place.where, piece.row, planes)
 
 
 def allocate_weights(device: Device, nbytes: int, host: bool) -> Buffer:
@@ -199,22 +242,13 @@ def place_weights(
     return weights
 
 
-Job = Callable[[], Piece]
-
-
-def _jobs(file: GGUFFile, place: Place) -> Iterator[Job]:
-    """Yields jobs that read and pack a place, piece by piece."""
+def _pieces(place: Place) -> Iterator[Piece]:
+    """The pieces of a place."""
     p, rows = place.parameter, place.shard.rows
     # A multiple of 4, so that the rows of every plane start at a whole word.
     step = max(4, PIECE // max(p.format.row_bytes(p.width), sum(t.nbytes for t in p.tensors) // p.rows) // 4 * 4)
     for row in range(0, rows, step):
-        count = min(step, rows - row)
-        yield lambda row=row, count=count: Piece(  # type: ignore[misc]
-            place,
-            row,
-            pack_rows(p.format, _read_rows(file, p, place.shard.first + row, count)),
-            sum(t.nbytes for t in p.tensors) * count // p.rows,
-        )
+        yield Piece(place, row, min(step, rows - row))
 
 
 def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArray[np.uint8]:
@@ -274,9 +308,12 @@ def _fits(file: GGUFFile, tensor: TensorInfo, target: Format) -> bool:
     return bool(np.array_equal(values, back))
 
 
-def _ahead(pool: ThreadPoolExecutor, jobs: Iterator[Job]) -> Iterator[Piece]:
+T = TypeVar("T")
+
+
+def _ahead(pool: ThreadPoolExecutor, jobs: Iterator[Callable[[], T]]) -> Iterator[T]:
     """Yields results in order, with a bounded number of jobs in flight."""
-    under_way: deque[Future[Piece]] = deque()
+    under_way: deque[Future[T]] = deque()
     for job in jobs:
         under_way.append(pool.submit(job))
         if len(under_way) >= IN_FLIGHT:

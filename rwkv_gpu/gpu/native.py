@@ -312,20 +312,21 @@ class Arrival:
         self._awaited.add(self)
 
     def take(self, handle: Any, nbytes: int) -> bytes:
-        """The first bytes of the mapped buffer, which is then unmapped.
-
-        Waits for the callback, which another thread's poll may be about to call.
-        """
-        end = time.monotonic() + PATIENCE
-        while not self.status and time.monotonic() < end:
-            time.sleep(0.0005)  # lets the polling thread run
-        if self.status != lib.WGPUMapAsyncStatus_Success:
-            raise DeviceLost("the GPU was lost while reading results back; start again")
+        """The first bytes of the mapped buffer, which is then unmapped."""
+        self.wait("reading results back")
         try:
             # H: void const * f(WGPUBuffer, size_t offset, size_t size)
             return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
         finally:
             lib.wgpuBufferUnmap(handle)
+
+    def wait(self, doing: str) -> None:
+        """Waits for the callback, which another thread's poll may be about to call."""
+        end = time.monotonic() + PATIENCE
+        while not self.status and time.monotonic() < end:
+            time.sleep(0.0005)  # lets the polling thread run
+        if self.status != lib.WGPUMapAsyncStatus_Success:
+            raise DeviceLost(f"the GPU was lost while {doing}; start again")
 
     def _told(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
         self.status = status
@@ -431,9 +432,21 @@ class Upload:
         pointer = lib.wgpuBufferGetMappedRange(self.buffer._internal, 0, self.nbytes)
         self._memory = np.frombuffer(ffi.buffer(pointer, self.nbytes), np.uint8)
 
+    @property
+    def memory(self) -> npt.NDArray[np.uint8]:
+        """The bytes to write, while it is open."""
+        return self._memory
+
     def write(self, at: int, data: npt.NDArray[np.uint8]) -> None:
         """Writes bytes while it is open, without releasing the GIL."""
         self._memory[at : at + len(data)] = data
+
+    def wait(self, index: int) -> None:
+        """Waits until it is mapped again after `map`; `index` is the submit that reads it."""
+        with Captured("uploading"):
+            # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
+            lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
+        self._arrival.wait("uploading")
 
     def unmap(self) -> None:
         """Unmaps it, so that commands that read it may be submitted."""

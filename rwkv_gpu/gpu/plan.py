@@ -24,6 +24,14 @@ LENGTHS = "lengths"  # an input stored with the counts: total positions of all s
 ENCODED_AHEAD = 64  # maximum rows of a step that is encoded ahead: computing larger steps takes far longer
 
 
+def fold(groups: int, limit: int) -> Grid:
+    """A grid of at least `groups` workgroups within the limit of each dimension."""
+    if groups <= limit:
+        return groups, 1, 1
+    rows = -(-groups // limit)
+    return -(-groups // rows), rows, 1
+
+
 @dataclass(frozen=True)
 class Slice:
     """A range of a buffer that a shader binds."""

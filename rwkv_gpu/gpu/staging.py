@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,51 +11,56 @@ from . import native
 from .device import Buffer, Device
 from .typed_errors import TypedErrors
 
-Target = tuple[Buffer, int, npt.NDArray[np.uint8]]  # a buffer, an offset in it, and the bytes to write there
+Target = tuple[Buffer, int, int]  # a buffer, an offset in it, and the number of bytes to write there
 
 
 class Staging:
     """Copies bytes to the device through a few buffers in turn; `close` waits for the last copy."""
 
-    def __init__(self, device: Device, nbytes: int, count: int = 3) -> None:
+    def __init__(self, device: Device, nbytes: int, count: int) -> None:
         self._device = device
-        self._nbytes = nbytes
+        self._ring: deque[tuple[native.Upload, int | None]] = deque()  # with the submit that reads it
         usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
         with TypedErrors("making room to upload"):
-            self._ring: deque[tuple[Any, Any]] = deque(
-                (device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True), None)
-                for _ in range(count)
-            )
+            for _ in range(count):
+                handle = device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True)
+                self._ring.append((native.Upload(device.handle, handle, nbytes), None))
 
-    def write(self, targets: Sequence[Target]) -> None:
-        """Queues copies, which must fit into one buffer of the ring together."""
-        buffer, mapping = self._ring.popleft()
-        with TypedErrors("uploading"):
-            if mapping is not None:
-                mapping.sync_wait()
-            encoder = self._device.handle.create_command_encoder()
-            at = 0
-            places = []
-            for target, offset, data in targets:
-                flat = data.reshape(-1)
-                whole = -(-flat.nbytes // 4) * 4  # wgpu copies whole words; buffers are padded
-                if whole != flat.nbytes:
-                    flat = np.concatenate([flat, np.zeros(whole - flat.nbytes, np.uint8)])
-                buffer.write_mapped(flat, at)
-                places.append((target, offset, at, whole))
-                at += -(-whole // 8) * 8
-            buffer.unmap()
-            for target, offset, at, whole in places:
-                encoder.copy_buffer_to_buffer(buffer, at, target.handle, offset, whole)
-            self._device.queue.submit([encoder.finish()])
-            self._ring.append((buffer, buffer.map_async("WRITE")))
+    def take(self) -> native.Upload:
+        """The buffer that has waited longest, open for writing by any thread."""
+        upload, index = self._ring.popleft()
+        if index is not None:
+            upload.wait(index)
+        upload.open()
+        return upload
+
+    def copy(self, upload: native.Upload, targets: Sequence[Target]) -> None:
+        """Queues copies from the buffer's memory, where the bytes of each target start at `aligned` offsets."""
+        upload.unmap()
+        copies, at = [], 0
+        for target, offset, nbytes in targets:
+            copies.append((upload.buffer, at, target.handle, offset, -(-nbytes // 4) * 4))  # buffers are padded
+            at += aligned(nbytes)
+        index = self._device.submit([native.encode(self._device.handle, (), copies)])
+        upload.map()
+        self._ring.append((upload, index))
 
     def close(self) -> None:
         """Waits for copies in flight and frees the ring."""
-        with TypedErrors("uploading"):
-            native.wait(self._device.handle)
-            for buffer, mapping in self._ring:
-                if mapping is not None:
-                    mapping.sync_wait()
-                buffer.destroy()
-        self._ring.clear()
+        native.wait(self._device.handle)
+        while self._ring:
+            self.take().buffer.destroy()
+
+
+def aligned(nbytes: int) -> int:
+    """Bytes that a target takes in a staging buffer."""
+    return -(-nbytes // 16) * 16
+
+
+def split(memory: npt.NDArray[np.uint8], sizes: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
+    """The parts of a staging buffer's memory for targets of these sizes, and zeros in the gaps."""
+    ends = np.cumsum([aligned(nbytes) for nbytes in sizes])
+    parts = [memory[end - aligned(nbytes) : end] for end, nbytes in zip(ends, sizes, strict=True)]
+    for part, nbytes in zip(parts, sizes, strict=True):
+        part[nbytes:] = 0
+    return [part[:nbytes] for part, nbytes in zip(parts, sizes, strict=True)]

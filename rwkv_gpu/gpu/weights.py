@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from ..gguf.codebooks import codebook
 from ..gguf.formats import FORMATS, Format
-from ..gguf.planes import pack_rows, plane_row_bytes
+from ..gguf.planes import PLANES, pack_rows, plane_row_bytes
 from .device import Buffer, Device
-from .plan import Slice
-from .shader import Constant
+from .plan import Slice, fold
+from .shader import Constant, link
+from .staging import Target
 
 Tensor = tuple[Format, npt.NDArray[np.uint8], tuple[int, ...]]  # [rows, bytes of a row in the file], and its shape
 
@@ -174,16 +175,29 @@ def as_shard(buffer: Buffer, offset: int, fmt: Format, first: int, rows: int, wh
     )
 
 
-def targets(
-    shard: Shard, where: Layout, row: int, planes: Sequence[npt.NDArray[np.uint8]]
-) -> list[tuple[Buffer, int, npt.NDArray[np.uint8]]]:
-    """The targets of the planes of packed rows, and of the codebook with the first row; `row` is within the shard."""
-    starts = where.starts[: len(planes)]
-    at = [start + row * one for start, one in zip(starts, where.row_bytes, strict=True)]
-    parts = [*zip(at, planes, strict=True)]
+def targets(shard: Shard, where: Layout, row: int, rows: int) -> list[Target]:
+    """The targets of some rows in each plane, and of the codebook with the first row; `row` is within the shard."""
+    parts = [(start + row * one, rows * one) for start, one in zip(where.starts, where.row_bytes, strict=False)]
     if where.table.size and row == 0:
-        parts.append((where.starts[-1], where.table))
-    return [(shard.slice.buffer, shard.slice.offset + start, part) for start, part in parts]
+        parts.append((where.starts[-1], where.table.size))
+    return [(shard.slice.buffer, shard.slice.offset + start, nbytes) for start, nbytes in parts]
+
+
+def write_rows(device: Device, shard: Shard, where: Layout, row: int, planes: Sequence[npt.NDArray[np.uint8]]) -> None:
+    """Writes packed rows to their targets; `row` is within the shard."""
+    places = targets(shard, where, row, len(planes[0]))
+    for (buffer, offset, _), data in zip(places, [*planes, where.table][: len(places)], strict=True):
+        device.write(buffer, data, offset)
+
+
+def exchange(device: Device, fmt: Format, shard: Shard, where: Layout) -> None:
+    """Has the device exchange the bits of planes whose rows were only split."""
+    for plane, start, row_bytes in zip(PLANES[fmt.name], where.starts, where.row_bytes, strict=False):
+        if plane.exchanges:
+            blocks = shard.rows * row_bytes // plane.nbytes
+            job = device.upload(np.concatenate([np.array([start // 4, blocks], np.uint32), plane.table]), "tables")
+            bound = [(job, 0, job.nbytes), (shard.slice.buffer, shard.slice.offset, shard.slice.nbytes)]
+            device.dispatch(link("weights/exchange"), bound, fold(-(-blocks // 64), device.capabilities.max_workgroups))
 
 
 def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> DeviceWeight:
@@ -221,8 +235,7 @@ def place_together(device: Device, tensors: Mapping[str, Tensor], allocate: Call
 
 def _fill(device: Device, shard: Shard, where: Layout, fmt: Format, raw: npt.NDArray[np.uint8]) -> None:
     """Writes a parameter to its shards."""
-    for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
-        device.write(target, plane, offset)
+    write_rows(device, shard, where, 0, pack_rows(fmt, raw))
 
 
 def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:

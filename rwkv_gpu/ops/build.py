@@ -7,7 +7,7 @@ import numpy as np
 
 from ..gpu.device import Device
 from ..gpu.liveness import Assignment, Life, apart, assign
-from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
+from ..gpu.plan import Dispatch, Output, Plan, Slice, StepBuffer, fold
 from ..gpu.weights import Weights
 from .dispatch import UnplacedDispatch, lifetimes
 from .graph import Graph
@@ -71,14 +71,6 @@ def place_step(
 def scratch_bytes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> int:
     """Bytes of memory that the intermediates of dispatches take."""
     return _assigned(list(lifetimes(dispatches, outputs).values())).nbytes
-
-
-def fold(groups: int, limit: int) -> Grid:
-    """A grid of at least `groups` workgroups within the limit of each dimension."""
-    if groups <= limit:
-        return groups, 1, 1
-    rows = -(-groups // limit)
-    return -(-groups // rows), rows, 1
 
 
 def _placed(device: Device, one: UnplacedDispatch, places: Mapping[Unplaced, Slice], uniform: Slice) -> Dispatch:

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rwkv_gpu.errors import OutOfMemory
+from rwkv_gpu.errors import DeviceLost, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gguf.planes import PLANES, pack_rows
 from rwkv_gpu.gpu import loader
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import Parameter, common_float_format, device_bytes, host_weights, load_weights
+from rwkv_gpu.gpu.staging import Staging
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
@@ -92,6 +94,32 @@ def test_rows_of_every_format_are_looked_up(device, tmp_path, fmt):
         weights, host = load_weights(device, file, parameters(file)), host_weights(file, parameters(file))
     ids = np.array([10, 0, 7, 7, 1], np.uint32)
     check(device, weights, host, lambda g, ids: {"y": g.embed(Weight("embed", (11, 768)), ids)}, 5, ids=ids)
+
+
+def test_the_device_exchanges_the_same_bits_as_numpy(fast_device, tmp_path):
+    formats = [fmt for fmt in FORMATS.values() if any(plane.exchanges for plane in PLANES[fmt.name])]
+    tensors = {fmt.name: (fmt.name, (37, 768)) for fmt in formats}
+    with GGUFFile.open(model_file(tmp_path, tensors)) as file:
+        weights = load_weights(fast_device, file, parameters(file))
+        for fmt in formats:
+            [shard] = weights[fmt.name].shards
+            raw = np.frombuffer(file.read(file.tensors[fmt.name]), np.uint8).reshape(37, -1)
+            for start, plane in zip(shard.planes, pack_rows(fmt, raw), strict=False):
+                stored = fast_device.read(shard.slice.buffer, plane.nbytes, shard.slice.offset + 16 * start)
+                assert stored == plane.tobytes(), fmt.name
+    assert len(formats) > 5
+
+
+@pytest.mark.loses_gpu
+def test_a_gpu_lost_during_an_upload_is_reported(adapter):
+    with Device(adapter) as device:
+        staging = Staging(device, 4096, 2)
+        buffer, upload = device.buffer(4096, "weights"), staging.take()
+        staging.copy(upload, [(buffer, 0, 4096)])
+        device.handle.destroy()
+        with pytest.raises(DeviceLost, match="the GPU was lost while"):
+            for _ in range(3):
+                staging.copy(staging.take(), [(buffer, 0, 4096)])
 
 
 LAYER = {

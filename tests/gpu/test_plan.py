@@ -8,10 +8,9 @@ import pytest
 
 from rwkv_gpu.errors import UnsupportedDevice
 from rwkv_gpu.gpu import native
-from rwkv_gpu.gpu.plan import Plan, StepBuffer
+from rwkv_gpu.gpu.plan import Plan, StepBuffer, fold
 from rwkv_gpu.gpu.profile import lap, profile_plan
 from rwkv_gpu.ops import build
-from rwkv_gpu.ops.build import fold
 from rwkv_gpu.ops.memory import Scratch
 from tests.recording import on_cpu, record, run_plan, tunings
 from tests.toy import VOCABULARY, toy, toy_weights

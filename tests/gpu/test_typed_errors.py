@@ -21,10 +21,7 @@ METHODS = [
     (api.GPUCommandEncoder, "begin_compute_pass"), (api.GPUCommandEncoder, "copy_buffer_to_buffer"),
     (api.GPUCommandEncoder, "finish"), (api.GPUComputePassEncoder, "dispatch_workgroups"),
 ]  # fmt: skip
-LOADING = [
-    *METHODS, (api.GPUQueue, "submit"), (api.GPUBuffer, "write_mapped"), (api.GPUBuffer, "unmap"),
-    (api.GPUBuffer, "map_async"), (api.GPUAdapter, "request_device_sync"), (api.GPUPromise, "sync_wait"),
-]  # fmt: skip
+LOADING = [*METHODS, (api.GPUQueue, "submit"), (api.GPUAdapter, "request_device_sync")]
 CALLS = {
     "logits": lambda llm: llm.logits([1, 2, 3]),
     "perplexity": lambda llm: llm.perplexity("the sea is"),
@@ -47,6 +44,8 @@ def test_an_error_of_wgpu_in_any_call_is_one_of_ours_in_a_line(llm, monkeypatch,
     monkeypatch.setattr(native, "CAN_REPLAY", native.CAN_REPLAY and replays)
     raised, said = set(), []
     for kind, method in METHODS:
+        if method == "create_compute_pipeline":
+            llm._driver.call(lambda engine: engine._runner.device.pipelines.clear())
         for call in CALLS.values():
             llm._driver.call(lambda engine: engine._runner.retune(engine._runner.tuning))
             with monkeypatch.context() as patch:
@@ -76,7 +75,7 @@ def test_an_error_of_wgpu_during_load_is_one_of_ours_in_a_line(adapter, monkeypa
             except RwkvGpuError as error:
                 said[method] = str(error)
     assert not [one for one in said.values() if "\n" in one and not one.startswith("shader")]
-    assert said.keys() >= {"create_buffer", "submit", "write_mapped", "unmap", "map_async", "request_device_sync"}
+    assert said.keys() >= {"create_buffer", "submit", "finish", "request_device_sync"}
 
 
 def test_other_errors_of_wgpu_are_ours_and_errors_of_python_are_not(adapter):
@@ -95,7 +94,7 @@ def test_other_errors_of_wgpu_are_ours_and_errors_of_python_are_not(adapter):
 def test_a_probe_of_a_lost_device_reports_it(adapter, monkeypatch):
     with Device(adapter) as device:
         monkeypatch.setattr(api.GPUCommandEncoder, "finish", refuse)
-        with pytest.raises(DeviceError, match="the GPU driver refused while probing it: Validation Error Caused by"):
+        with pytest.raises(DeviceError, match="refused while running probes/subgroup: Validation Error Caused by"):
             device.probe(link("probes/subgroup"), 16)
 
 

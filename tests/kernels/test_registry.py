@@ -14,12 +14,13 @@ from rwkv_gpu.kernels.parts import PART_NEEDS
 from rwkv_gpu.kernels.registry import KERNELS, expert_trials, gemm_trials, link, variants
 from tests.cases import each
 
-# Parts linked to every kernel; probes that `Device` and others run directly.
+# Parts linked to every kernel; what `Device` and others run directly.
 OUTSIDE = {
     "lib/step",
     "probes/busy_loop",
     "probes/lanes",
     "probes/subgroup",
+    "weights/exchange",
 }
 ADD = ["dense/binary/add", "lib/lanes/plain"]
 

@@ -6,6 +6,7 @@ its table rows come first. Tables are lists of blocks. Other keys of a block tha
 the values were measured, and `needs` lists the capabilities that they require.
 """
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -16,7 +17,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from ..gpu.device import Capabilities
 from .amd import instead_of, is_amd
 from .expert_config import ExpertConfig
-from .gemm_config import GemmConfig
+from .gemm_config import MANY, GemmConfig
 from .tuning import GROUPS, ExpertLimits, GemmLimits, Tuning
 
 Typed = TypeVar("Typed")
@@ -111,7 +112,7 @@ def row_data(limits: GemmLimits | ExpertLimits, config: GemmConfig | ExpertConfi
 
 
 def typed(cls: type[Typed], values: Mapping[str, Any]) -> Typed:
-    """Builds a dataclass from values of a file. Raises ValueError for unknown names or wrong types."""
+    """Builds a dataclass from values of a file. Raises ValueError for unknown names, wrong types or absurd numbers."""
     types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in types or not _of_type(value, types[name]):
@@ -127,6 +128,8 @@ def _of_type(value: Any, kind: Any) -> bool:
         return isinstance(value, tuple) and all(isinstance(one, get_args(kind)[0]) for one in value)
     if isinstance(value, bool) or kind is bool:
         return type(value) is kind
+    if (isinstance(value, int) and not 0 <= value <= MANY) or (isinstance(value, float) and not math.isfinite(value)):
+        return False
     return isinstance(value, int | float if kind is float else kind)
 
 

@@ -21,6 +21,8 @@ from .kernel import KERNELS
 from .profiles import TABLES, row_data, rows_of, typed
 from .tuning import GROUPS, Tuning
 
+LIMITS = {"chunk_size": 1 << 16, "layers_per_submit": 1 << 16, "look_ahead": 16}  # maximum values of a file
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -74,6 +76,8 @@ def parse(text: str) -> Tuned:
         choices = tuple(typed(Choice, {**choice, "wrong": tuple(choice["wrong"])}) for choice in data.pop("choices"))
         if not all(values[name] for name in TABLES):
             raise ValueError("a table without rows")
+        if any((data[name] or 0) > most for name, most in LIMITS.items()):
+            raise ValueError("no tuning: a step has other limits")
         return typed(Tuned, {**data, "models": tuple(data["models"]), "tuning": Tuning(**values), "choices": choices})
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"no tuning: {error!r}") from error

@@ -13,6 +13,7 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import expert_gemm_lane
 from rwkv_gpu.kernels.gemm_config import TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
 from rwkv_gpu.kernels.tuned import Choice, Tuned, checksum, file_name, find, own_tuning, parse, runs, save, slug
+from rwkv_gpu.kernels.tuning import GROUPS
 
 
 @pytest.fixture
@@ -62,6 +63,26 @@ def test_values_of_other_types_are_refused(tuned, group, name, value):
     data["tuning"][group][name] = value
     with pytest.raises(ValueError, match=name):
         parse(checked(data))
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 17, 1 << 70, float("nan"), 1.5, "8", [8]])
+@pytest.mark.parametrize("name", ["chunk_size", "layers_per_submit", "look_ahead"])
+def test_a_file_with_an_absurd_number_is_refused(tuned, name, value):
+    data = json.loads(tuned.text())
+    data[name] = value
+    with pytest.raises(ValueError):
+        parse(checked(data))
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 70])
+def test_no_constant_of_a_file_is_negative_or_huge(tuned, value):
+    data = json.loads(tuned.text())
+    for group in GROUPS:
+        for name in [name for name, was in data["tuning"][group].items() if type(was) is int]:
+            changed = json.loads(tuned.text())
+            changed["tuning"][group][name] = value
+            with pytest.raises(ValueError, match=name):
+                parse(checked(changed))
 
 
 @pytest.mark.parametrize("table", ["gemm_table", "expert_table"])

@@ -152,7 +152,8 @@ class Conversation:
 
     def switch(self, number: str) -> None:
         """Continues in another branch; numbers start at 1."""
-        if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= len(self.branches):
+        is_number = number.isascii() and number.isdigit() and len(number) < 10
+        if not is_number or not 1 <= int(number) <= len(self.branches):
             there = (
                 f"the branches are 1 to {len(self.branches)}" if len(self.branches) > 1 else "there is only this one"
             )

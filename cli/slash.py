@@ -98,7 +98,7 @@ def fork(conversation: Conversation, number: str) -> None:
 
 
 def history(conversation: Conversation, count: str) -> None:
-    if count and not (count.isascii() and count.isdigit()):
+    if count and not (count.isascii() and count.isdigit() and len(count) < 10):
         raise BadInput(f"/history takes a number of messages, not {count!r}")
     if not conversation.chat.messages:
         conversation.screen.note("the chat is empty")

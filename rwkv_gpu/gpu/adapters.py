@@ -94,7 +94,7 @@ def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
         return Choice(None, "asked for: numpy on the CPU")
     if wanted.lower() == "auto":
         return _choose_best(adapters)
-    if wanted.isdecimal() and int(wanted) < len(adapters):
+    if wanted.isdecimal() and len(wanted) < 10 and int(wanted) < len(adapters):
         return Choice(adapters[int(wanted)], f"asked for by index {wanted}")
     return _choose_named(adapters, wanted)
 

@@ -14,8 +14,11 @@ import rwkv_gpu
 from rwkv_gpu import Completion, Stats
 from rwkv_gpu.cli.chat_stats import Totals
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.conversation import Conversation
 from rwkv_gpu.cli.repl import Repl
+from rwkv_gpu.cli.slash import history
 from rwkv_gpu.cli.terminal import Bursts
+from rwkv_gpu.errors import BadInput
 from tests.golden_files import OWN
 from tests.process import posix
 
@@ -90,6 +93,17 @@ def test_bad_input_is_refused_in_one_line_with_exit_code_2(arguments, stdin, say
     assert result.stdout == ""
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", ["0", "x", "-1", "²", "9" * 5000])
+def test_numbers_of_slash_commands_may_be_any_text(number):
+    with pytest.raises(BadInput, match="there is no branch"):
+        Conversation.switch(SimpleNamespace(branches=[None]), number)
+    with pytest.raises(BadInput, match="number of messages"):
+        history(SimpleNamespace(), "x" + number)
+    if len(number) > 10:
+        with pytest.raises(BadInput, match="number of messages"):
+            history(SimpleNamespace(), number)
 
 
 def test_a_session_of_another_model_is_refused_and_left_alone(tmp_path):

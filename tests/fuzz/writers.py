@@ -19,6 +19,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from rwkv_gpu.kernels.tuned import parse
 from rwkv_gpu.stores.directory import UNFINISHED
 from tests.convert.hub_folders import write_folder
 from tests.convert.hub_kinds import KINDS
@@ -104,6 +105,22 @@ def chatted(files: Files, _: list[str]) -> bool:
     return len(files["."]) > 100
 
 
+def traced(files: Files, _: list[str]) -> bool:
+    """True if a timeline is complete."""
+    return bool(json.loads(files["."])["traceEvents"])
+
+
+def tuned(files: Files, _: list[str]) -> bool:
+    """True if a file of constants can be used."""
+    return bool(parse(files["."].decode()).models)
+
+
+def reported(files: Files, _: list[str]) -> bool:
+    """True if a report is of one run, up to its verdict."""
+    kinds = [json.loads(line)["kind"] for line in files["."].splitlines()]
+    return kinds[-1] == "verdict" and kinds.count("system") == 1
+
+
 def keyed(files: Files, secrets: list[str]) -> bool:
     """True if a store has one secret, complete values, and only files that a killed writer may leave for an hour."""
     values = [data for path, data in files.items() if path.endswith(".state")]
@@ -147,6 +164,22 @@ COMMANDS = {
     "pull": pair(PULL, [], ["--connections", "3"], writes=MODELS, waits=True),
     "pull and rm": Command(["rm", "owner/name"], PULL, writes=MODELS, waits=True),
     "rm": Command(["rm", "owner/name"], ["rm", "name"], writes=MODELS, prepare=stored_model),
+    "download": pair(["download", "owner/name", "m.gguf", "--to", "{out}"], [], ["--revision", "other"], waits=True),
+    "profile": pair(
+        ["profile", MODEL, "-b", "0", "-r", "1", "--trace", "{out}", "--device", "0", "-p"], ["1"], ["2"], whole=traced
+    ),
+    "tune": pair(
+        ["tune", MODEL, "--minutes", "0.05", "--matrix-units", "off", "--save", "{out}", "--device", "0"],
+        [],
+        ["--fresh"],
+        whole=tuned,
+    ),
+    "doctor": pair(
+        ["doctor", "--quick", "--matrix-units", "off", "--device", "0", "--report", "{out}", "--op"],
+        ["scale"],
+        ["shift_rows"],
+        whole=reported,
+    ),
     "store": pair(["store", "{out}"], ["x"], ["y"], whole=keyed),
 }
 

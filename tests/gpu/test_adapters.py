@@ -38,13 +38,18 @@ def test_choice(adapters, wanted, chosen):
     assert choose(adapters, wanted).adapter == chosen
 
 
-@pytest.mark.parametrize("wanted", ["5", "99", "radeon", "-1"])
+@pytest.mark.parametrize("wanted", ["5", "99", "radeon", "-1", "9" * 10])
 def test_an_unknown_device_names_the_known_ones(wanted):
     with pytest.raises(NoAdapter) as error:
         choose(ALL, wanted)
     assert wanted in str(error.value)
     assert "0 = llvmpipe" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_index_of_thousands_of_digits_is_unknown_too():
+    with pytest.raises(NoAdapter, match="no device 9999"):
+        choose(ALL, "9" * 5000)
 
 
 def test_without_adapters_the_remedy_is_a_driver():

@@ -67,6 +67,8 @@ def test_a_batch_answers_each_line_as_its_route_does(server):
     assert batch["id"] in [one["id"] for one in server.get("/v1/batches")["data"]]
     listed = server.get("/v1/files?limit=1")
     assert listed["has_more"] and server.get(f"/v1/files?after={listed['last_id']}")["data"]
+    for limit in ("0", "-1", "101", "1.5", "x", "1" + "0" * 9, "0" * 8 + "1" + "0" * 5000, "%00", "%D9%A3", "%C2%B2"):
+        assert server.request("GET", f"/v1/files?limit={limit}")[0] == 400, limit
     assert server.request("DELETE", f"/v1/files/{file}")[2]["deleted"]
     assert server.request("GET", f"/v1/files/{file}")[0] == 404
 

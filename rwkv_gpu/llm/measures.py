@@ -107,7 +107,9 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
         return
     try:
         progress(min(start + done + 1, total), total)
-    except (SystemExit, KeyboardInterrupt) as error:  # these would end the engine's thread
+    except Exception:
+        raise
+    except BaseException as error:  # would end the engine's thread
         raise BadInput(f"the progress callback ended by {type(error).__name__}") from error
 
 

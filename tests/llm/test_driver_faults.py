@@ -1,5 +1,6 @@
 """No exception on the driver's thread loses a request or leaves a caller waiting, at whatever line it occurs."""
 
+import asyncio
 import ctypes
 import os
 import threading
@@ -213,12 +214,14 @@ def test_code_of_a_caller_that_asks_to_exit_ends_its_request_alone():
 
         return function
 
+    class Own(BaseException):
+        """An exception of a library, such as of a test runner."""
+
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", sequences=2) as llm:
-        for kind in (SystemExit, KeyboardInterrupt, GeneratorExit):
+        for kind in (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Own):
             other = llm.stream("the sea", max_tokens=40)
             with pytest.raises(BadInput, match=f"the logits processor function failed: {kind.__name__}"):
                 llm.generate("hello", max_tokens=3, logits_processor=leave(kind))
-            if kind is not GeneratorExit:
-                with pytest.raises(BadInput, match=f"the progress callback ended by {kind.__name__}"):
-                    llm.perplexity("the sea is", progress=leave(kind))
+            with pytest.raises(BadInput, match=f"the progress callback ended by {kind.__name__}"):
+                llm.perplexity("the sea is", progress=leave(kind))
             assert len(other.wait().tokens) == 40

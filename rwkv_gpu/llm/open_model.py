@@ -165,6 +165,7 @@ class OpenModel:
         marks = self.tokenizer.vocabulary.infill
         if marks is None:
             raise BadInput("this model has no tokens to fill in the middle; take one for code, such as qwen2.5-coder")
+        self._check_length(prefix, suffix, extra, *(text for file in files for text in file))
         before, between, after = marks
         bos = [self.tokenizer.bos] if self.tokenizer.add_bos and self.tokenizer.bos is not None else []
         texts = map(self.tokenize, (prefix, suffix, extra))
@@ -233,7 +234,7 @@ class OpenModel:
         for at, document in enumerate(validate.several("documents", documents, "documents")):
             if not isinstance(document, str):
                 raise BadInput(f"documents[{at}] is of type {type(document).__name__}; it must be a string")
-            ids = ranking_ids(self.tokenizer, self._metadata, query, document)
+            ids = ranking_ids(self.tokenizer, self._metadata, query, document, self.context)
             found.append(self._ids(ids, name=f"documents[{at}]"))
         return found
 
@@ -244,8 +245,10 @@ class OpenModel:
         """
         found = []
         for at, text in enumerate(texts):
-            if isinstance(text, str) and not truncate:
-                check_length(self.tokenizer.fewest_tokens(text), self.context, least=True)
+            if truncate and isinstance(text, str) and self.context is not None:
+                text = self.tokenizer.cut(text, self.context + 1)
+            elif not truncate:
+                self._check_length(text)
             ids = self._tokens(text, f"{name}[{at}]", parse=True)
             if truncate and self.context is not None and len(ids) > self.context:
                 ids[self.context - 1 :] = ids[-1:] if self.tokenizer.add_eos else [ids[self.context - 1]]
@@ -301,6 +304,12 @@ class OpenModel:
         """Starts a request. The object that reads it keeps the model open."""
         return reading(self._driver, request, reader, owner=self, **more)
 
+    def _check_length(self, *prompts: Any) -> None:
+        """Refuses prompts whose texts do not fit the context together, before they are tokenised."""
+        parts = itertools.chain(*(prompt if isinstance(prompt, list | tuple) else [prompt] for prompt in prompts))
+        texts = (part for part in parts if isinstance(part, str))
+        check_length(self.tokenizer.fewest_tokens(*texts), self.context, least=True)
+
     def _tokens(self, prompt: Prompt, name: str, *, parse: bool = False) -> list[int]:
         if isinstance(prompt, TemplateText):
             return self.tokenize(prompt, parse=True)
@@ -322,8 +331,10 @@ class OpenModel:
         parse: bool = False,
     ) -> list[int]:
         """Tokenises a prompt and checks that it fits; `truncate` keeps its end, with room for an answer if possible."""
-        if isinstance(prompt, str) and truncate is None:
-            check_length(self.tokenizer.fewest_tokens(prompt), self.context, least=True)  # before it is tokenised
+        if truncate is None:
+            self._check_length(prompt)
+        elif isinstance(prompt, str) and self.context is not None:
+            prompt = self.tokenizer.cut(prompt, self.context + 1, left=True)
         ids = self._tokens(prompt, name, parse=parse)
         if (
             validate.one_of("truncate", truncate, "left")
@@ -338,7 +349,7 @@ class OpenModel:
         """Tokenises a prompt that may have special tokens and images, and checks that it fits."""
         if not isinstance(prompt, ImagePrompt):
             return self._ids(prompt, parse=True), []
-        check_length(self.tokenizer.fewest_tokens(prompt.text), self.context, least=True)
+        self._check_length(prompt.text)
         text, images = prompt.marked(self.sight)
         assert self.sight is not None, "it has seen the images"
         ids = [*Transcript().prompt(self.sight.tokenizer(self.tokenizer, images), [text]).ids]

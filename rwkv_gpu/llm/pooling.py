@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.request import check_length
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 from ..models.tensors import RANK
@@ -124,15 +125,19 @@ class Pool:
         return self._sum / self._count if self._how.kind == MEAN else self._sum
 
 
-def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str) -> list[int]:
-    """Builds the input of a ranking model.
+def ranking_ids(
+    tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str, context: int | None
+) -> list[int]:
+    """Builds the input of a ranking model. Refuses texts that cannot fit the context before it tokenises them.
 
     It is the file's template, or [BOS] query [EOS] [SEP] document [EOS], with the tokens that the file defines.
     """
     template = metadata.get(RANK_TEMPLATE)
     if isinstance(template, str):
         text = template.replace("{query}", query).replace("{document}", document)
+        check_length(tokenizer.fewest_tokens(text), context, least=True)
         return tokenizer.encode(text, parse=True)
+    check_length(tokenizer.fewest_tokens(query, document), context, least=True)
     bert, pre = read_name(metadata, "model") == "bert", read_name(metadata, "pre")
     separated = bert or pre in ("jina-v1-en", "jina-v2-code", "roberta-bpe")
     # Files have this key in this misspelt form.

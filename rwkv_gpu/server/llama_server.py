@@ -34,6 +34,7 @@ from .service import Running, Service
 
 MISSING = object()
 INT16 = 32760.0  # the maximum that llama.cpp scales vectors to
+LONGEST_BIAS = 1024  # characters of a text in logit_bias
 LONGEST = 2048  # tokens of an answer if n_predict is left out or unlimited
 
 
@@ -149,7 +150,8 @@ async def embedding(service: Service, call: Call) -> Response:
         why = f"embd_normalize is {shown(norm)}; it must be 0, 1, 2 or a larger whole number: vectors have a norm here"
         raise ApiError(400, why, param="embd_normalize")
     _, _, vectors = await service.embed(call, model_name({**call.body}), texts)
-    return Whole([{"index": at, "embedding": [_normed(one, norm).tolist()]} for at, one in enumerate(vectors)])
+    rows = [{"index": at, "embedding": [_normed(one, norm).tolist()]} for at, one in enumerate(vectors)]
+    return Whole(rows, is_large=True)
 
 
 def _normed(vector: Floats, norm: int) -> Floats:
@@ -168,7 +170,8 @@ async def tokenize(service: Service, call: Call) -> Response:
     ids = await service.work(lambda: llm.tokenizer.encode(content, special=special is True, parse=parse is True))
     if pieces is not True:
         return Whole({"tokens": ids})
-    return Whole({"tokens": [{"id": token, "piece": _piece(llm, token)} for token in ids]})
+    rows = await service.work(lambda: [{"id": token, "piece": _piece(llm, token)} for token in ids])
+    return Whole({"tokens": rows}, is_large=True)
 
 
 def _piece(llm: LLM, token: int) -> str | list[int]:
@@ -292,6 +295,9 @@ def _biases(llm: LLM, given: Any) -> Any:
         if not isinstance(token, int | str):
             raise ApiError(400, f"logit_bias names {token!r}; it must be a token id or a text", param="logit_bias")
         if isinstance(token, str) and not (isinstance(given, Mapping) and token.strip().isdecimal()):
+            if len(token) > LONGEST_BIAS:
+                why = f"logit_bias names a text of {len(token):,} characters; at most {LONGEST_BIAS:,} are taken"
+                raise ApiError(400, why, param="logit_bias")
             tokens: list[Any] = [*llm.tokenize(token)]
         else:
             tokens = [token]

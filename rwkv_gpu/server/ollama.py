@@ -401,7 +401,8 @@ async def embed(service: Service, call: Call) -> Response:
             "model": call.notes["model"], "embeddings": [vector.tolist() for vector in vectors],
             "total_duration": _nanoseconds(time.monotonic() - began), "load_duration": 0,
             "prompt_eval_count": sum(map(len, ids)),
-        }
+        },
+        is_large=True,
     )  # fmt: skip
 
 

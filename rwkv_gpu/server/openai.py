@@ -192,7 +192,8 @@ async def embeddings(service: Service, call: Call) -> Response:
     if "input" not in fields:
         raise ApiError(400, "input is missing; give a text, token ids, or a list of either", param="input")
     llm, ids, vectors = await service.embed(call, name, fields["input"], form, fields.get("dimensions"))
-    return Whole(await service.work(lambda: llm.embedding_reply(ids, vectors, call.notes["model"], form)))
+    reply = await service.work(lambda: llm.embedding_reply(ids, vectors, call.notes["model"], form))
+    return Whole(reply, is_large=True)
 
 
 async def _answer(

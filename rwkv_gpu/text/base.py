@@ -93,11 +93,21 @@ class Tokenizer(ABC):
         """An upper bound of the bytes of a token: the longest spelling in the file."""
         return max(len(text.encode("utf-8", "surrogatepass")) for text in self.vocabulary.tokens)
 
-    def fewest_tokens(self, text: str) -> int:
-        """A lower bound of the tokens of a text, which is quick to compute; 0 if none is known."""
-        if not self.keeps_text or self.takes_spaces or self.takes_spaces_before:
-            return 0
-        return len(text) // max(4, self._longest)  # a character has at least one byte
+    @property
+    def _span(self) -> int:
+        """Maximum characters of a token, each of which has at least one byte; 0 if it is not known."""
+        return 0 if not self.keeps_text or self.takes_spaces or self.takes_spaces_before else max(4, self._longest)
+
+    def fewest_tokens(self, *texts: str) -> int:
+        """A lower bound of the tokens of texts, which is quick to compute; 0 if none is known."""
+        return sum(len(text) // self._span for text in texts) if self._span else 0
+
+    def cut(self, text: str, tokens: int, *, left: bool = False) -> str:
+        """The part of a text that holds its first, or with `left` its last tokens; the text if no bound is known."""
+        most = tokens * self._span
+        if not 0 < most < len(text):
+            return text
+        return text[-most:] if left else text[:most]
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The exact bytes of one token; control tokens are empty unless `special`."""

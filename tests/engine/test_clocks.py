@@ -1,5 +1,7 @@
 """GPUs that wait for each other are kept busy while their clocks are low, and not afterwards."""
 
+from collections import Counter
+
 import pytest
 
 from rwkv_gpu.engine.clocks import AGAIN, PAUSE, RAISING, SHARE, Clocks
@@ -112,6 +114,16 @@ def test_devices_in_software_and_numpy_have_no_clocks_to_keep(adapter):
     with Device(adapter) as device:
         assert Clocks.of([device, device]) is None
         assert Clocks.of([device, None]) is None
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_each_part_of_a_step_reports_its_begin_and_its_end(monkeypatch, ahead):
+    with split("tiny-rwkv7", [0, 1], look_ahead=ahead) as runner:
+        runner._clocks, called = Clocks([Counted(), Counted()]), Counter()
+        for name in ("began", "ended"):
+            monkeypatch.setattr(runner._clocks, name, lambda number, *_, name=name: called.update([(name, number)]))
+        decoded(runner, 6, ahead)
+    assert called == {(name, number): 5 for name in ("began", "ended") for number in (0, 1)}
 
 
 def test_tokens_are_the_same_while_devices_are_kept_busy(adapter, monkeypatch):

@@ -452,6 +452,7 @@ def test_another_engine_continues_from_an_exported_state(any_runner):
     runner = any_runner
     ids, params = ids_of(40), SamplingParams(temperature=0, max_tokens=6)
     first, second = Engine(runner), Engine(small_twin(runner))
+    free = second._store.free
     id = first.add(Request(ids, params, keep=True))
     ids += tokens(drive(first)[id])
     assert first.export(ids_of(9, 5)) is None
@@ -465,6 +466,8 @@ def test_another_engine_continues_from_an_exported_state(any_runner):
     assert tokens(news) == alone(small_twin(runner), Request(ids, params))
     with pytest.raises(BadFile, match="not one of 3 tokens"):
         second.restore(ids[:3], arrays | {"more": np.zeros(3)})
+    second.prefixes.clear()
+    assert second._store.free == free
 
 
 def test_a_long_prompt_evicts_no_requested_prefix():

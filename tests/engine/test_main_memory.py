@@ -91,6 +91,15 @@ def test_experts_go_to_main_memory_first_and_free_gpu_memory_caches_them():
     assert place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
 
 
+@pytest.mark.parametrize("name", ["tiny-rwkv6", "tiny-arwkv7"])
+def test_float_matrices_of_a_block_are_loaded_in_the_smallest_format_that_holds_all(name):
+    """So that one dispatch reads them together."""
+    with GGUFFile.open(OWN / f"{name}.gguf") as file:
+        parameters = {one.name: one for one in parameters_of(file, load_model(file))}
+    first = parameters["blk.0.time_mix_w1.weight"]
+    assert (first.tensors[0].format.name, first.format.name) == ("F32", "F16")
+
+
 def test_impossible_options_are_refused_in_one_line():
     with open_synthetic(DENSE) as file:
         parameters = parameters_of(file, load_model(file))

@@ -50,6 +50,7 @@ def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monke
             for call in (
                 lambda text=text: llm.generate(text, max_tokens=1),
                 lambda text=text: llm.stream(text, max_tokens=1),
+                lambda text=text: llm.generate([1, text, 2], max_tokens=1),
                 lambda text=text: llm.embed(text),
                 lambda text=text: llm.logprobs(text),
                 lambda text=text: chat.send(text),
@@ -60,3 +61,30 @@ def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monke
             ):
                 with pytest.raises(ContextFull, match=r"at least [\d,]+ tokens does not fit the context of 64"):
                     call()
+
+
+def test_documents_and_queries_beyond_the_context_are_refused_before_they_are_tokenised(monkeypatch):
+    with rwkv_gpu.load(OWN / "ranking-qwen3.gguf", device="cpu", context=64) as llm:
+        monkeypatch.setattr(Tokenizer, "encode", None)
+        for query, document in (("a" * (1 << 20), "b"), ("a", "b" * (1 << 20))):
+            with pytest.raises(ContextFull, match="at least"):
+                llm.rerank(query, [document])
+
+
+def test_a_text_that_is_cut_to_the_context_is_not_tokenised_whole(monkeypatch):
+    """The result is that of the whole text."""
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=64) as llm:
+        text = "the sea is calm. " * 20_000
+        whole = llm.tokenize(text, special=True)
+        encode, lengths = Tokenizer.encode, []
+
+        def counted(self, text, **more):
+            lengths.append(len(text))
+            return encode(self, text, **more)
+
+        monkeypatch.setattr(Tokenizer, "encode", counted)
+        [begun] = llm.prepare_embedding(text, "float", truncate=True)
+        assert begun == whole[: len(begun)] and len(begun) == 64
+        assert llm.generate(text, max_tokens=1, truncate="left").stats.prompt_tokens == 63
+        assert llm._ids(text, "left", 1) == whole[-63:]
+        assert max(lengths) < len(text) / 50

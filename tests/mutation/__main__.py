@@ -40,6 +40,7 @@ PLACES = {
             "tests/llm/test_driver.py",
             "tests/llm/test_driver_faults.py",
             "tests/llm/test_drafts.py",
+            "tests/llm/test_split.py",
         ),
     ),
     "text": Place(

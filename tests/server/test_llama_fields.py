@@ -1,9 +1,12 @@
 """Fields of llama-server, vLLM and Ollama that change the answer, and fields that their clients read."""
 
 import json
+import threading
 
 import pytest
 
+from rwkv_gpu.server import call
+from rwkv_gpu.server.call import dumps, dumps_apart
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.serving import LLAMA, serving
 
@@ -133,6 +136,32 @@ def test_a_prompt_that_is_too_long_is_refused_with_its_length(llama):
         error = reply["error"]
         assert (status, error["type"], error["n_ctx"]) == (400, "exceed_context_size_error", llama.llm.context)
         assert error["n_prompt_tokens"] > error["n_ctx"]
+
+
+def test_a_bias_of_a_very_long_text_is_refused_before_it_is_tokenised(llama):
+    for text, status in (("a" * 1024, 200), ("a" * 1025, 400)):
+        body = {"prompt": "a", "n_predict": 1, "logit_bias": [[text, 1.0]]}
+        assert llama.request("POST", "/completion", body)[0] == status
+
+
+def test_large_responses_are_converted_on_a_thread_to_the_same_json(llama, monkeypatch):
+    """While json converts a list of a million entries, no other thread runs, and no other client is answered."""
+    threads = []
+
+    def apart(value):
+        threads.append(threading.current_thread())
+        return dumps_apart(value)
+
+    monkeypatch.setattr(call, "dumps_apart", apart)
+    pieces = llama.post("/tokenize", {"content": "a b", "with_pieces": True})["tokens"]
+    assert [one["id"] for one in pieces] == llama.post("/tokenize", {"content": "a b"})["tokens"]
+    assert len(llama.post("/v1/embeddings", {"input": ["a", "b"]})["data"]) == 2
+    assert len(llama.post("/api/embed", {"model": "llama", "input": ["a", "b"]})["embeddings"]) == 2
+    assert len(llama.post("/embedding", {"content": ["a", "b"]})) == 2
+    loop = llama.on_loop(threading.current_thread)
+    assert len(threads) >= 4 and loop not in threads
+    value = {"a": [{"b": [1.5, None]}, [], {}], "\ud800": "\ud800", "c": [], "d": [[1, 2], 3], "e": {}}
+    assert dumps_apart(value) == dumps(value)
 
 
 def test_answers_have_a_fingerprint_and_timings(server):

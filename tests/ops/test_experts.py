@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
 from rwkv_gpu.gpu.virtual import LIMITS
-from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
+from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, write_rows
 from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
 from rwkv_gpu.measure.plans import Step, record_step
@@ -129,8 +129,7 @@ class Bench:
 
     def place(self, name, fmt, shape, parts, raw):
         for first, count, shard, where in parts:
-            for buffer, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw[first : first + count])):
-                self.device.write(buffer, plane, offset)
+            write_rows(self.device, shard, where, 0, pack_rows(fmt, raw[first : first + count]))
         self.weights.add(name, DeviceWeight(fmt, shape, tuple(shard for _, _, shard, _ in parts)))
         self.values[name] = dequantise_rows(fmt, raw).reshape(shape)
 

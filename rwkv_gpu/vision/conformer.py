@@ -13,7 +13,7 @@ from ..models.transformer import Output as Branch
 from ..ops.media import ANGLES
 from ..ops.vocabulary import AnyNorm, Attention, Cache, Ops, Rms, State, Tensor, Weight
 from .clipped import Clips, with_clips
-from .towers import EMBEDDED, POSITIONS, Projector
+from .towers import EMBEDDED, POSITIONS, MediaTower, Projector
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class ConformerTower:
-    """A tower with its projector. Usable as a model whose rows are those of a `ConformerStem`."""
+class ConformerTower(MediaTower):
+    """A tower over the rows of a `ConformerStem`."""
 
     weights: tuple[Weight, ...]
     embed: Weight  # [D, K]
@@ -71,15 +71,6 @@ class ConformerTower:
     context: int
 
     @property
-    def vocabulary(self) -> int:
-        """1, since rows have no ids."""
-        return 1
-
-    @property
-    def caches(self) -> list[Cache]:
-        return [self.layers[0].attention.cache]
-
-    @property
     def states(self) -> list[State]:
         return [layer.convolution.state for layer in self.layers if layer.convolution.state is not None]
 
@@ -87,14 +78,7 @@ class ConformerTower:
         """All rows are rows of the language model."""
         return range(rows)
 
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The rows that replace embeddings, [R, D]"""
-        return self.features(g, ids)[EMBEDDED]
-
-    hidden = forward
-
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - rows have no ids
-        """Rows of the language model by name, [R, D] each"""
         g = with_clips(g, self.clips)
         x = g.linear(g.given(POSITIONS), self.embed, bias=self.bias)
         for i, layer in enumerate(self.layers):
@@ -139,10 +123,6 @@ class NormedProjector(Projector):
     bias: Weight | None
     norm: Rms
     matrix: Weight
-
-    @property
-    def width(self) -> int:
-        return self.matrix.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = x if self.first is None else g.linear(x, self.first, bias=self.bias)

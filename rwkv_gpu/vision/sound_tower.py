@@ -11,13 +11,13 @@ import numpy as np
 
 from ..models.layered import normed
 from ..models.tensors import Tensors
-from ..ops.vocabulary import AnyNorm, Cache, HeadRows, Ops, Rms, State, Tensor, Weight
+from ..ops.vocabulary import AnyNorm, HeadRows, Ops, Rms, State, Tensor, Weight
 from .chunk_stem import CHUNKS, TABLE, take_stem
 from .chunk_stem import ROWS as CHUNK_ROWS
 from .family import Family
 from .mel import CHUNK, Floats, as_rows, log_mel
 from .tower_file import SOUNDS, TowerFile
-from .towers import EMBEDDED, POSITIONS, Layer, Mlp, Projector, layer_rows
+from .towers import EMBEDDED, POSITIONS, Layer, MediaTower, Mlp, Projector, layer_rows
 
 EVEN, ODD = "mel.even", "mel.odd"  # names of inputs: frames with their neighbours
 ROWS = CHUNK // 2  # rows of the transformer for 30 seconds
@@ -25,8 +25,8 @@ FIRST, SECOND = "a.conv1d.1", "a.conv1d.2"
 
 
 @dataclass(frozen=True)
-class SoundTower:
-    """A tower with its projector. Usable as a model whose rows are pairs of frames."""
+class SoundTower(MediaTower):
+    """A tower over pairs of frames of a sound."""
 
     weights: tuple[Weight, ...]
     convolutions: tuple[Weight, ...]  # [D, mels · 3], and [D, 3 · D] by frame; empty if the input is already convolved
@@ -39,28 +39,12 @@ class SoundTower:
     context: int = ROWS
     states: list[State] = field(default_factory=list)
 
-    @property
-    def vocabulary(self) -> int:
-        """1, since frames have no ids."""
-        return 1
-
-    @property
-    def caches(self) -> list[Cache]:
-        return [self.layers[0].attention.cache]
-
     def outputs(self, rows: int) -> range:
         """The rows at which rows of the language model begin, after averaging. An incomplete last one is left out."""
         each = self.pool * self.stack
         return range(self.pool - 1, rows // each * each, each)
 
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The rows that replace embeddings, [R, D]"""
-        return self.features(g, ids)[EMBEDDED]
-
-    hidden = forward
-
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - frames have no ids
-        """Rows of the language model by name, [R, D] each"""
         x = self._convolved(g) if self.convolutions else g.given(POSITIONS)
         for i, layer in enumerate(self.layers):
             with g.layer(i):

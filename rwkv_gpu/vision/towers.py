@@ -7,6 +7,7 @@ positions and angles are inputs of a step. The patches that a projector merges f
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..models.layered import normed
 from ..models.transformer import FeedForward, attend, inner, output
@@ -98,9 +99,34 @@ class Projector(ABC):
         return self.project(g, x)
 
 
+class MediaTower(ABC):
+    """A tower with its projector. Usable as a model whose rows are parts of an image or a sound, which have no ids."""
+
+    layers: tuple[Any, ...]
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of ids."""
+        return 1
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [self.layers[0].attention.cache]
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The rows that replace embeddings, [R, D]"""
+        return self.features(g, ids)[EMBEDDED]
+
+    hidden = forward
+
+    @abstractmethod
+    def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:
+        """Rows of the language model by name: in place of embeddings, and those added after layers, [R, D] each"""
+
+
 @dataclass(frozen=True)
-class Tower:
-    """A tower with its projector. Usable as a model whose rows are patches."""
+class Tower(MediaTower):
+    """A tower over the patches of an image."""
 
     weights: tuple[Weight, ...]
     patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame of a patch
@@ -117,7 +143,7 @@ class Tower:
 
     @property
     def vocabulary(self) -> int:
-        """The number of ids: those of queries, or 1, since patches have none."""
+        """The number of ids: those of queries, or 1."""
         return max(1, self.projector.queries)
 
     @property
@@ -126,16 +152,9 @@ class Tower:
 
     @property
     def caches(self) -> list[Cache]:
-        return [self.layers[0].attention.cache, *self.projector.caches]
-
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The rows that replace embeddings, [R, D]"""
-        return self.features(g, ids)[EMBEDDED]
-
-    hidden = forward
+        return [*super().caches, *self.projector.caches]
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:
-        """Rows of the language model by name: in place of embeddings, and those added after layers, [R, D] each"""
         g = with_clips(g, self.clips)
         patches = g.given(PATCHES)
         x = g.linear(patches, self.patches[0], bias=self.patch_bias)

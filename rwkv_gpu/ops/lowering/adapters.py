@@ -37,7 +37,7 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
         "INPUTS": tuple(Struct("AdapterInput", (a // VEC4, x.offset // 4, low.offset // VEC4)) for a, x, low in inputs),
     }
     x = op.xs[0].root
-    operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root, "scales": op.scales}
+    operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root}
     norm, own, gain = to.rms_norm(op.norm)
     groups, parts = (len(op.xs) * shares + (not op.unit)) * node.rows, ["adapters/alone"]
     if op.unit:

@@ -61,7 +61,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
         units = _decode_units(to, node, op)
         if units is not None:
-            kernel = _on_units(to, units, _write_keys(to, node, op, units.partition), to.places(op.cache))
+            kernel = _on_units(to, units, _write_keys(to, node, op, units.partition))
             _attend(to, node, replace(op, cached=True), units.partition, kernel + pages, LOG2E)
             return
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
@@ -78,7 +78,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         _attend_on_matrix_units(to, node, op, partition, pages)
         return
     kernel = _own_keys(to, partition, fmt, "attention/queries/rotated", *BLOCKS)
-    _attend(to, node, op, partition, kernel + Links(["attention/eight"], {}, {"segments": to.segments}) + pages)
+    _attend(to, node, op, partition, kernel + Links(["attention/eight"]) + pages)
 
 
 def write_keys(to: Lowering, node: Node, op: WriteKeys) -> None:
@@ -95,14 +95,14 @@ def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition
     return matrix_decode_partition(op.cache, op.how, node.rows, to.memory.caches.max_pages, to.tuning, to.can)
 
 
-def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Operand) -> Links:
+def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value) -> Links:
     """The decode kernel on matrix units: heads that share keys are rows of a fragment."""
     constants: dict[str, Constant] = {
         "SHARED": units.partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles,
         "WG": units.partition.lanes, **matrix_units(to.can.fragment, to.can.subgroup_size),
     }  # fmt: skip
     parts = ["attention/attention_decode_matrix", "attention/softmax", units.partition.shares.finding]
-    return Links(parts, constants, {"q": q, "places": places})
+    return Links(parts, constants, {"q": q})
 
 
 def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
@@ -114,16 +114,15 @@ def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartit
 
 def _emit_write(to: Lowering, node: Node, op: Attend, sizes: Mapping[str, Constant], q: Value) -> None:
     keys, values = to.memory.caches.places[op.cache.name]
-    rotated, lanes = _rotated(to, op), to.tuning.lanes.map_lanes
+    rotated = _rotated(to, op)
     heads = op.how.heads + (0 if op.cached else op.cache.heads)
-    items = node.rows * heads * op.cache.size // 8
-    to.emit(
+    to.emit_elements(
         node,
-        op.cache.name,
-        ("attention/kv_write", *rotated.parts, "lib/lanes/plain"),
-        {**sizes, **rotated.constants, "WG": lanes},
+        ("attention/kv_write", *rotated.parts),
+        {**sizes, **rotated.constants},
         {**rotated.operands, "keys": keys, "values": values, "q": q},
-        groups=-(-items // lanes),
+        count=node.rows * heads * op.cache.size // 8,
+        name=op.cache.name,
         fixed_bytes=0,
         row_bytes=_position_bytes(to, op),
     )
@@ -167,8 +166,7 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
     links = _scores(to, op, LOG2E) + _sink(op) + bound
     shares = "attention/partition", partition.shares.counting
     operands: dict[str, Operand] = {
-        **_bounds(op), "y": found if partition.runs > 1 else op.y, "segments": to.segments,
-        "pages": to.page_tables(op.cache),
+        **_bounds(op), "y": found if partition.runs > 1 else op.y,
     }  # fmt: skip
     to.emit(
         node,
@@ -252,7 +250,7 @@ def _attend(
             "lib/lanes/plain",
         ),
         {**partition.sizes, **partition.split, **links.constants, "MAX_PAGES": to.memory.caches.max_pages},
-        {**links.operands, **operands, **_bounds(op), "pages": to.page_tables(op.cache)},
+        {**links.operands, **operands, **_bounds(op)},
         groups=partition.shares.count(blocks) * partition.heads // partition.shared,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode and not op.cached else 0,
@@ -344,7 +342,7 @@ def _position_bytes(to: Lowering, op: Attend) -> int:
 def _rotated(to: Lowering, op: Attend) -> Links:
     """The parts, constants and operands of a kernel that reads unrotated heads."""
     how, rope, norms = op.how, op.how.rope, op.how.norms
-    operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places(op.cache)}
+    operands: dict[str, Operand] = {"qkv": op.qkv}
     query_scale, scales = scale_of_queries(how)
     constants: dict[str, Constant] = {"DIMS": rope.dims if rope else 0, **scales}
     parts = [

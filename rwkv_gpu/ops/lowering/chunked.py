@@ -7,7 +7,7 @@ from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ..chunked import ChunkShape
 from ..graph import Node
-from ..values import Operand, Value
+from ..values import Operand
 from ..vocabulary import State
 from .context import Lowering
 
@@ -22,9 +22,7 @@ class Stage:
     fixed_bytes: int = 0
 
 
-def chunked(
-    to: Lowering, node: Node, state: State, y: Value, shape: ChunkShape, inputs: Stage, output: Stage | None
-) -> None:
+def chunked(to: Lowering, node: Node, state: State, shape: ChunkShape, inputs: Stage, output: Stage | None) -> None:
     """Emits three dispatches: all chunks in parallel, states from chunk to chunk, norms and gates row by row.
 
     `inputs` states where r, w, k, v, a and b come from. `output`, if given, states how S r is processed.
@@ -33,14 +31,14 @@ def chunked(
     heads, keys, values = form.heads, form.keys, form.values
     size: dict[str, Constant] = {"H": heads, "N": keys, "P": values}
     how: dict[str, Constant] = {**size, "BLOCK": tokens, "ONE_KEY": form.same_key, "REMOVES": form.removes}
-    common: dict[str, Operand] = {"chunks": shape.stack(to.shape), "segments": to.segments, "y": y}
+    chunks: dict[str, Operand] = {"chunks": shape.stack(to.shape)}
     piece = min(shape.piece, keys // 4)
     to.emit(
         node,
         state.name,
         ("recurrence/chunk_solve", *inputs.parts, "lib/lanes/plain"),
         {**how, **inputs.constants, "READS_OLD": form.reads_old, "PIECE4": piece, "WG": keys + values},
-        {**common, **inputs.operands},
+        {**chunks, **inputs.operands},
         groups=shape.slots(to.shape) * heads,
         fixed_bytes=inputs.fixed_bytes,
         row_flops=heads * (keys + values) * tokens * 6,
@@ -53,7 +51,7 @@ def chunked(
         state.name,
         ("recurrence/chunk_walk", token_sum, "lib/lanes/plain"),
         how | spread,
-        {**common, "state": to.memory.states[state.name]},
+        chunks,
         groups=to.shape.max_segments * heads * (values // rows),
         fixed_bytes=0,
         row_flops=2 * heads * keys * values * sum(form.parts),
@@ -67,7 +65,7 @@ def chunked(
         state.name,
         ("recurrence/chunk_output", *output.parts, "lib/lanes/plain"),
         {**size, **output.constants, "BLOCK": rows, "WG": rows * values // 4},
-        {"y": y, **output.operands},
+        output.operands,
         groups=-(-node.rows // rows) * heads,
         fixed_bytes=output.fixed_bytes,
     )

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from ..memory import Memory
 from ..target import Target
 from ..values import Operand, Value
 from ..vocabulary import Cache, LayerNorm, Rms, Weight
+
+NO_OPERANDS: Mapping[str, Operand] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Lowering:
         name: str,
         shader: Sequence[str],
         constants: Mapping[str, Constant],
-        operands: Mapping[str, Operand],
+        operands: Mapping[str, Operand] = NO_OPERANDS,
         *,
         groups: int,
         fixed_bytes: int | None = None,
@@ -59,13 +63,15 @@ class Lowering:
     ) -> None:
         """Appends a dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands are by binding.
 
+        A binding without an operand has the field of the op with its name, or an input of the step: see `_operand`.
         The cost includes the rows of all value operands; `row_bytes` are further bytes per row.
         """
         kernel, *parts = shader
         linked = link(kernel, parts, constants)
         bindings = linked.bindings()
         numbers = {binding.name: number for number, binding in bindings.items() if number}
-        assert numbers.keys() == operands.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"
+        assert operands.keys() <= numbers.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"
+        operands = {name: operands[name] if name in operands else self._operand(node.op, name) for name in numbers}
         weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
         self.dispatches.append(
             UnplacedDispatch(
@@ -84,6 +90,42 @@ class Lowering:
                 shared_bytes=shared_bytes,
             )
         )
+
+    def emit_elements(
+        self,
+        node: Node,
+        shader: Sequence[str],
+        constants: Mapping[str, Constant],
+        operands: Mapping[str, Operand] = NO_OPERANDS,
+        *,
+        count: int,
+        name: str = "",
+        fixed_bytes: int | None = None,
+        row_bytes: int = 0,
+    ) -> None:
+        """Appends a dispatch with a lane for each of `count` elements, which are independent."""
+        lanes = self.tuning.lanes.map_lanes
+        self.emit(
+            node, name, (*shader, "lib/lanes/plain"), {**constants, "WG": lanes}, operands,
+            groups=-(-count // lanes), fixed_bytes=fixed_bytes, row_bytes=row_bytes,
+        )  # fmt: skip
+
+    def _operand(self, op: Any, binding: str) -> Operand:
+        """The operand of a binding that is named like an input of the step, `state`, or a field of the op."""
+        match binding:
+            case "segments":
+                return self.segments
+            case "row_segment":
+                return self.row_segment
+            case "places":
+                return self.places(op.cache)
+            case "pages":
+                return self.page_tables(op.cache)
+            case "state":
+                return self.memory.states[op.state.name]
+        found = op.ys[0].root if binding == "y" and hasattr(op, "ys") else getattr(op, binding, None)
+        assert isinstance(found, Value | Weight), f"{op.kind}: no operand for the binding {binding}"
+        return self.vector(found) if isinstance(found, Weight) else found
 
     def vector(self, weight: Weight) -> Slice:
         """The binding of a float32 parameter that kernels read whole."""

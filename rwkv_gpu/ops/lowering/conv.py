@@ -26,21 +26,13 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
         "C": channels, "TAPS": width, "STRIDE": op.x.shape[1], "FIRST": op.first,
         "ACROSS": across, "WG": lanes, "THEN": NUMBER[op.then], **NUMBERS,
     }  # fmt: skip
-    operands: dict[str, Operand] = {
-        "x": op.x,
-        "weights": weights,
-        "segments": to.segments,
-        "row_segment": to.row_segment,
-        "state": to.memory.states[op.state.name],
-        "y": op.y,
-    }
     y, more, bound = written(to, node, "conv/y", op.quantises)
     to.emit(
         node,
         op.label or op.state.name,
         ("conv/conv1d", f"conv/{'gated' if op.gated else 'plain'}", *y, "lib/activation", "lib/lanes/plain"),
         {**constants, **more},
-        {**operands, **bound},
+        {"weights": weights, **bound},
         groups=node.rows * across,
         fixed_bytes=4 * channels * (width + 1),
         row_flops=2 * channels * width,
@@ -53,13 +45,10 @@ def centred_conv1d(to: Lowering, node: Node, op: CentredConv1d) -> None:
     size = op.weight.shape[0]
     across = -(-channels // lanes)  # workgroups of a row
     bias = None if op.bias is None else op.bias.name
-    operands: dict[str, Operand] = {
-        "x": op.x, "weights": JoinedVectors((op.weight.name, bias), (size, channels)), "segments": to.segments,
-        "row_segment": to.row_segment, "y": op.y,
-    }  # fmt: skip
+    weights = JoinedVectors((op.weight.name, bias), (size, channels))
     constants: dict[str, Constant] = {"C": channels, "TAPS": size // channels, "ACROSS": across, "WG": lanes}
     to.emit(
-        node, op.weight.name, ("conv/centred_conv1d", "lib/lanes/plain"), constants, operands,
+        node, op.weight.name, ("conv/centred_conv1d", "lib/lanes/plain"), constants, {"weights": weights},
         groups=node.rows * across, fixed_bytes=4 * (size + channels), row_flops=2 * size,
     )  # fmt: skip
 

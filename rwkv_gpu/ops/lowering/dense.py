@@ -29,20 +29,20 @@ from ..nodes import (
     Spread,
     Turn,
 )
-from ..values import CachedTensor, Operand
+from ..values import CachedTensor, Operand, Value
 from ..vocabulary import LEAST_LOGIT, Columns, LayerNorm, Rms
-from .context import Lowering
+from .context import NO_OPERANDS, Lowering
 from .quantising import rounded_constants
 
 
 def embed(to: Lowering, node: Node, op: Embed) -> None:
     width, state = op.weight.shape[1], to.memory.sampler_state
-    operands: dict[str, Operand] = {"y": op.y}
+    operands: dict[str, Operand] = {}
     if op.ids is None:
         assert op.positions is not None, "rows have ids or positions"
         operands["places"], ids = to.places(op.positions), "dense/ids/position"
     else:
-        operands["ids"], ids = op.ids, "dense/ids/sampled" if state else "dense/ids/uploaded"
+        ids = "dense/ids/sampled" if state else "dense/ids/uploaded"
         operands |= {"sampled": state.sampled} if state else {}
     constants: dict[str, Constant] = {"D": width, "WG": to.tuning.lanes.map_lanes, "SCALE": float(op.scale)}
     kernels, lanes = ["dense/embed"], "plain"
@@ -65,9 +65,8 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
 
 def norm(to: Lowering, node: Node, op: Norm) -> None:
     width, how = op.x.shape[1], op.how
-    operands: dict[str, Operand] = {"x": op.x, "y": op.y}
     constants: dict[str, Constant] = {"D": width, "EPS": float(how.eps), "SCALE": float(op.scale)}
-    operands |= _gain_and_shift(to, how)
+    operands: dict[str, Operand] = _gain_and_shift(to, how)
     if op.add is not None:
         operands["residual"] = op.add
     if isinstance(how, Rms):
@@ -91,15 +90,15 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
 def by_row(to: Lowering, node: Node, op: ByRow) -> None:
     constants: dict[str, Constant] = {"D": op.x.shape[1]}
     constants |= {"DEVIATIONS": float(op.number)} if op.f == "excess" else {}
-    _each_row(to, node, "", (f"dense/{op.f}",), constants, {"x": op.x, "y": op.y})
+    _each_row(to, node, "", (f"dense/{op.f}",), constants)
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
-    row, x, lanes = ELEMENTWISE[op.f], op.inputs[0], to.tuning.lanes.map_lanes
+    row, x = ELEMENTWISE[op.f], op.inputs[0]
     width = math.prod(x.shape[1:])
-    constants: dict[str, Constant] = {"D": width, "WG": lanes, **row.constants}
+    constants: dict[str, Constant] = {"D": width, **row.constants}
     constants |= {name: float(number) for name, number in zip(row.numbers, op.numbers, strict=True)}
-    operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
+    operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False))}
     if op.vector:  # one row of z for all
         operands["z"] = to.vector(op.vector)
         constants |= {"Z": 0, "FIRST": 0, "REPEATED": width}
@@ -108,31 +107,27 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
         repeated = x.shape[-1] if len(z) < len(x.shape[1:]) else width
         constants |= {"Z": math.prod(z), "FIRST": op.first, "REPEATED": repeated}
     kernel = "dense/map_binary" if "z" in operands else "dense/map_unary"
-    shader = (kernel, row.part, *row.links, "lib/lanes/plain")
-    to.emit(node, "", shader, constants, operands, groups=-(-math.prod(x.shape) // lanes))
+    to.emit_elements(node, (kernel, row.part, *row.links), constants, operands, count=math.prod(x.shape))
 
 
 def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
-    lanes, width = to.tuning.lanes.map_lanes, op.x.shape[1]
-    residual = "linear/epilogue/no_residual" if op.add is None else "linear/epilogue/residual"
-    operands: dict[str, Operand] = {"x": op.x, "by": op.by, "y": op.y}
-    to.emit(
-        node,
-        "",
-        ("dense/scale_rows", residual, "lib/lanes/plain"),
-        {"D": width, "PART": width // op.by.shape[1], "WG": lanes},
-        operands if op.add is None else operands | {"residual": op.add},
-        groups=-(-node.rows * width // lanes),
-    )
+    residual, operands = _residual(op.add)
+    constants: dict[str, Constant] = {"D": op.x.shape[1], "PART": op.x.shape[1] // op.by.shape[1]}
+    to.emit_elements(node, ("dense/scale_rows", residual), constants, operands, count=node.rows * op.x.shape[1])
+
+
+def _residual(add: Value | None) -> tuple[str, dict[str, Operand]]:
+    """The part that adds a value to the result if there is one, and its operand."""
+    return ("linear/epilogue/no_residual", {}) if add is None else ("linear/epilogue/residual", {"residual": add})
 
 
 def spread(to: Lowering, node: Node, op: Spread) -> None:
-    lanes, known, count = to.tuning.lanes.map_lanes, op.x.shape[1], op.columns.count
-    constants: dict[str, Constant] = {"A": known, "B": count, "LEAST": LEAST_LOGIT, "WG": lanes}
+    count = op.columns.count
+    constants: dict[str, Constant] = {"A": op.x.shape[1], "B": count, "LEAST": LEAST_LOGIT}
     columns = CachedTensor(("columns", op.columns.name), partial(_column_of, op.columns))
-    operands: dict[str, Operand] = {"x": op.x, "columns": columns, "y": op.y}
-    groups = -(-node.rows * count // lanes)
-    to.emit(node, "", ("dense/spread", "lib/lanes/plain"), constants, operands, groups=groups, fixed_bytes=4 * count)
+    to.emit_elements(
+        node, ("dense/spread",), constants, {"columns": columns}, count=node.rows * count, fixed_bytes=4 * count
+    )
 
 
 def _column_of(columns: Columns) -> npt.NDArray[np.uint32]:
@@ -143,57 +138,49 @@ def _column_of(columns: Columns) -> npt.NDArray[np.uint32]:
 
 
 def row_matrix(to: Lowering, node: Node, op: RowMatrix) -> None:
-    lanes, width = to.tuning.lanes.map_lanes, op.y.shape[1]
-    constants: dict[str, Constant] = {"D": width, "K": op.x.shape[1], "WG": lanes}
-    groups = -(-node.rows * width // lanes)
-    to.emit(
-        node, "", ("dense/row_matrix", "lib/lanes/plain"), constants, {"x": op.x, "m": op.m, "y": op.y}, groups=groups
-    )
+    width = op.y.shape[1]
+    to.emit_elements(node, ("dense/row_matrix",), {"D": width, "K": op.x.shape[1]}, count=node.rows * width)
 
 
 def copy(to: Lowering, node: Node, op: Copy) -> None:
-    lanes, width = to.tuning.lanes.map_lanes, op.y.shape[1]
+    width = op.y.shape[1]
     if width % 4:  # rows end within a vec4
         resize_heads(to, node, ResizeHeads(op.x, 1, op.y))
         return
-    constants: dict[str, Constant] = {"D": width, "WG": lanes}
-    groups = -(-node.rows * width // (4 * lanes))
-    to.emit(node, "", ("dense/copy_rows", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
+    to.emit_elements(node, ("dense/copy_rows",), {"D": width}, count=node.rows * width // 4)
 
 
 def resize_heads(to: Lowering, node: Node, op: ResizeHeads) -> None:
-    old, new, lanes = op.x.shape[1] // op.heads, op.y.shape[1] // op.heads, to.tuning.lanes.map_lanes
-    constants: dict[str, Constant] = {"H": op.heads, "FROM": old, "TO": new, "WG": lanes}
-    groups = -(-node.rows * op.y.shape[1] // lanes)
-    to.emit(node, "", ("dense/resize_heads", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
+    old, new = op.x.shape[1] // op.heads, op.y.shape[1] // op.heads
+    constants: dict[str, Constant] = {"H": op.heads, "FROM": old, "TO": new}
+    to.emit_elements(node, ("dense/resize_heads",), constants, count=node.rows * op.y.shape[1])
 
 
 def turn(to: Lowering, node: Node, op: Turn) -> None:
-    width, lanes = op.x.shape[1], to.tuning.lanes.map_lanes
+    width = op.x.shape[1]
     constants: dict[str, Constant] = {
         "D": width, "N": width // op.heads, "R": op.angles.shape[1] // op.parts, "PARTS": op.parts,
-        "NEOX": int(op.pairing == "neox"), "WG": lanes,
+        "NEOX": int(op.pairing == "neox"),
     }  # fmt: skip
-    operands: dict[str, Operand] = {"x": op.x, "angles": op.angles, "y": op.y}
-    groups = -(-node.rows * width // lanes)
-    to.emit(node, "", ("dense/turn", "lib/lanes/plain"), constants, operands, groups=groups)
+    to.emit_elements(node, ("dense/turn",), constants, count=node.rows * width)
 
 
 def pick(to: Lowering, node: Node, op: Pick) -> None:
-    outputs = op.y.shape[0]
-    rows = to.graph.input("output_rows", np.uint32, (outputs,))
-    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.lanes.map_lanes}
-    operands: dict[str, Operand] = {"x": op.x, "output_rows": rows, "y": op.y}
-    to.emit(node, "", ("dense/pick", "lib/lanes/plain"), constants, operands, groups=outputs)
+    _picked(to, node, op, ("dense/pick",), {})
 
 
 def pick_blocks(to: Lowering, node: Node, op: PickBlocks) -> None:
+    _picked(to, node, op, ("dense/pick_blocks", f"dense/blocks/{op.how}"), {"COUNT": op.count})
+
+
+def _picked(
+    to: Lowering, node: Node, op: Pick | PickBlocks, shader: tuple[str, ...], own: Mapping[str, Constant]
+) -> None:
+    """Emits a kernel with a workgroup for each output."""
     outputs = op.y.shape[0]
     rows = to.graph.input("output_rows", np.uint32, (outputs,))
-    constants: dict[str, Constant] = {"D": op.x.shape[1], "COUNT": op.count, "WG": to.tuning.lanes.map_lanes}
-    operands: dict[str, Operand] = {"x": op.x, "output_rows": rows, "y": op.y}
-    shader = ("dense/pick_blocks", f"dense/blocks/{op.how}", "lib/lanes/plain")
-    to.emit(node, "", shader, constants, operands, groups=outputs)
+    constants = {"D": op.x.shape[1], "WG": to.tuning.lanes.map_lanes, **own}
+    to.emit(node, "", (*shader, "lib/lanes/plain"), constants, {"output_rows": rows}, groups=outputs)
 
 
 def kernel(to: Lowering, node: Node, op: Kernel) -> None:
@@ -206,7 +193,7 @@ def _each_row(
     name: str,
     shader: tuple[str, ...],
     constants: Mapping[str, Constant],
-    operands: Mapping[str, Operand],
+    operands: Mapping[str, Operand] = NO_OPERANDS,
 ) -> None:
     """Emits a kernel with one workgroup per row, which reduces over its lanes."""
     parts = (*shader, f"lib/lanes/{to.tuning.lanes.reduce}")
@@ -239,22 +226,16 @@ def _reads(width: int) -> str:
 
 
 def predict(to: Lowering, node: Node, op: PredictStreams) -> None:
-    operands: dict[str, Operand] = {"x": op.x, "coefs": op.coefs, "y": op.ys[0].root}
-    _by_column(to, node, op, ("streams/predict",), {}, operands)
+    _by_column(to, node, op, ("streams/predict",), {}, {})
 
 
 def correct(to: Lowering, node: Node, op: CorrectStreams) -> None:
-    residual = "linear/epilogue/no_residual" if op.add is None else "linear/epilogue/residual"
-    operands: dict[str, Operand] = {"x": op.x, "coefs": op.coefs, "found": op.found, "y": op.ys[0].root}
-    operands |= {} if op.add is None else {"residual": op.add}
+    residual, operands = _residual(op.add)
     _by_column(to, node, op, ("streams/correct", residual), {"COEFS": op.coefs.shape[1]}, operands)
 
 
 def match_length(to: Lowering, node: Node, op: MatchLength) -> None:
-    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.lanes.row_lanes}
-    operands: dict[str, Operand] = {"x": op.x, "as_long": op.as_long, "y": op.y}
-    shader = "streams/match_length", f"lib/lanes/{to.tuning.lanes.reduce}"
-    to.emit(node, "", shader, constants, operands, groups=node.rows)
+    _each_row(to, node, "", ("streams/match_length",), {"D": op.x.shape[1]})
 
 
 def _by_column(
@@ -266,7 +247,5 @@ def _by_column(
     operands: dict[str, Operand],
 ) -> None:
     """Emits a kernel with one lane for each column of each row, over all streams."""
-    width, lanes = op.ys[0].shape[1], to.tuning.lanes.map_lanes
-    constants = {"D": width, "STREAMS": len(op.ys), "WG": lanes} | own
-    groups = -(-node.rows * width // lanes)
-    to.emit(node, "", (*shader, "lib/lanes/plain"), constants, operands, groups=groups)
+    width = op.ys[0].shape[1]
+    to.emit_elements(node, shader, {"D": width, "STREAMS": len(op.ys)} | own, operands, count=node.rows * width)

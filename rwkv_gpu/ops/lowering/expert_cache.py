@@ -19,7 +19,7 @@ def fetch_experts(to: Lowering, node: Node, op: FetchExperts) -> None:
         f"{cache.name}.experts",
         ("moe/cache_lookup",),
         {"E": cache.experts, "USED": used, "SLOTS": cache.slots, "CHOICES": choices, "WG": LOOKUP_LANES},
-        {"experts": op.experts, "book": cache.book, "slots": op.slots, "fetch": fetch},
+        {"book": cache.book, "fetch": fetch},
         groups=1,
     )
     for name in cache.weights:

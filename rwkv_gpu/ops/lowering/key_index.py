@@ -18,7 +18,7 @@ def write(to: Lowering, node: Node, op: WriteIndex) -> None:
     """Emits the write of keys to their pages, and the rotation of queries."""
     [keys] = to.memory.caches.places[op.cache.name]
     rope, fmt = op.how.rope, to.memory.caches.format_of(op.cache)
-    operands: dict[str, Operand] = {"k": op.k, "q": op.q, "places": to.places(op.cache), "keys": keys, "r": op.r}
+    operands: dict[str, Operand] = {"keys": keys}
     parts = ["attention/latent/no_rope"]
     if rope:
         parts = ["attention/latent/rotate", f"attention/rope/{rope.pairing}"]
@@ -46,7 +46,6 @@ def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
     [keys] = to.memory.caches.places[op.cache.name]
     caches, size = to.memory.caches, op.cache.size
     groups, fmt = min(node.rows, SCORING_GROUPS), caches.format_of(op.cache)
-    pages, segments = pages_of_rows(to)
     to.emit(
         node,
         op.cache.name,
@@ -54,7 +53,7 @@ def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
             "attention/choose_keys",
             f"attention/latent/read_{fmt.name}",
             "attention/eight",
-            pages,
+            pages_of_rows(to),
             "lib/lanes/plain",
         ),
         {
@@ -67,24 +66,13 @@ def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
             "PAGE": PAGE,
             "WG": min(SCORING_LANES, to.can.max_invocations),
         },
-        {
-            "r": op.r,
-            "weights": op.weights,
-            "places": to.places(op.cache),
-            "y": op.y,
-            "keys": keys,
-            "pages": to.page_tables(op.cache),
-            "scores": Value((groups, caches.max_pages * PAGE), np.uint32),
-            **segments,
-        },
+        {"keys": keys, "scores": Value((groups, caches.max_pages * PAGE), np.uint32)},
         groups=groups,
         fixed_bytes=0,
         context_cost=ContextCost(0, fmt.nbytes(size), 2 * op.how.heads * size, 0),
     )
 
 
-def pages_of_rows(to: Lowering) -> tuple[str, dict[str, Operand]]:
-    """The part that finds the page table of a row, and its operands."""
-    if to.shape.decode:
-        return "attention/latent/pages_of_rows", {}
-    return "attention/latent/pages_of_segments", {"row_segment": to.row_segment}
+def pages_of_rows(to: Lowering) -> str:
+    """The part that finds the page table of a row."""
+    return f"attention/latent/pages_of_{'rows' if to.shape.decode else 'segments'}"

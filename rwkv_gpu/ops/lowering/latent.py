@@ -33,8 +33,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     else:  # each sequence may end in a block that is not full
         blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
-    queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
-    result, written = _result(op, partition, found)
+    result, written = _result(partition, found)
     kernel, parts, constants = _kernel(to, op, partition)
     query_scale, scales = scale_of_queries(op.how)
     to.emit(
@@ -57,14 +56,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             "lib/lanes/plain",
         ),
         partition.constants | partition.split | scales | {"MAX_PAGES": caches.max_pages} | constants,
-        {
-            "q": op.q,
-            "r": op.r,
-            "keys": keys,
-            "pages": to.page_tables(op.cache),
-            **queries,
-            **written,
-        },
+        {"keys": keys, **written},
         groups=blocks,
         fixed_bytes=0,
         context_cost=ContextCost(0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), 0),
@@ -87,11 +79,9 @@ def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
     return units or prompt_partition(heads, op.cache, tuning, can)
 
 
-def _result(op: AttendLatent, partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
+def _result(partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
     """The part that writes the result of a workgroup, and its operands."""
-    if partition.runs == 1:
-        return "whole", {"y": op.y}
-    return "partial", {"y": found}
+    return ("whole", {}) if partition.runs == 1 else ("partial", {"y": found})
 
 
 def _kernel(
@@ -118,13 +108,12 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
     assert partition.runs == 1, "one page is one run"
     query_scale, scales = scale_of_queries(op.how)
     assert op.how.temperature is None, "the number of chosen keys takes the place of the position"
-    pages, segments = pages_of_rows(to)
     to.emit(
         node,
         op.cache.name,
         (
             "attention/latent_attention",
-            *("attention/latent/chosen_rows", "attention/latent/chosen_keys", pages),
+            *("attention/latent/chosen_rows", "attention/latent/chosen_keys", pages_of_rows(to)),
             *(f"attention/latent/read_{caches.format_of(op.cache).name}", "attention/eight"),
             *(f"attention/{query_scale}", "attention/result/whole", "attention/partition", "attention/block"),
             *(partition.shares.counting, "attention/reach/window", *PLAIN_ANSWER, "lib/lanes/plain"),
@@ -134,16 +123,7 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
         | scales
         | {"MAX_PAGES": caches.max_pages, "KEYS": partition.keys, "CHUNK": partition.chunk}
         | {"COUNT": count, "NO_KEY": NO_KEY},
-        {
-            "q": op.q,
-            "r": op.r,
-            "keys": keys,
-            "pages": to.page_tables(op.cache),
-            "places": to.places(op.cache),
-            "chosen": chosen,
-            "y": op.y,
-            **segments,
-        },
+        {"keys": keys},
         groups=node.rows * -(-heads // partition.queries),
         fixed_bytes=0,
         context_cost=ContextCost(
@@ -156,10 +136,7 @@ def write(to: Lowering, node: Node, op: WriteLatent) -> None:
     """Emits the write of latents to their pages and the rotation of the last dims of queries."""
     [keys] = to.memory.caches.places[op.cache.name]
     rope, caches, heads = op.how.rope, to.memory.caches, op.how.heads
-    operands: dict[str, Operand] = {
-        "z": op.z, "gain": to.vector(op.how.norm), "places": to.places(op.cache), "keys": keys,
-        "q_rope": op.q_rope, "r": op.r,
-    }  # fmt: skip
+    operands: dict[str, Operand] = {"gain": to.vector(op.how.norm), "keys": keys}
     workgroup = int(lanes(to.dispatches[-1].linked)) if op.merges else to.tuning.lanes.row_lanes
     constants: dict[str, Constant] = {
         "H": heads, "N": op.cache.latent, "WIDTH": op.cache.size, "S": op.q_rope.shape[1] // heads,

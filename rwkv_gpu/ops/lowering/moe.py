@@ -71,14 +71,13 @@ def route(to: Lowering, node: Node, op: Route) -> None:
 
 
 def group_choices(to: Lowering, node: Node, op: GroupChoices) -> None:
-    used, lanes = op.routing.experts.shape[1], to.tuning.lanes.map_lanes
-    constants: dict[str, Constant] = {"USED": used, "SIZE": op.size, "SCALE": float(op.scale), "WG": lanes}
+    used = op.routing.experts.shape[1]
+    constants: dict[str, Constant] = {"USED": used, "SIZE": op.size, "SCALE": float(op.scale)}
     operands: dict[str, Operand] = {
         "experts": op.routing.experts, "shares": op.routing.shares,
         "groups": op.grouped.experts, "scaled": op.grouped.shares,
     }  # fmt: skip
-    groups = -(-node.rows * used // lanes)
-    to.emit(node, "", ("moe/group_choices", "lib/lanes/plain"), constants, operands, groups=groups)
+    to.emit_elements(node, ("moe/group_choices",), constants, operands, count=node.rows * used)
 
 
 def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:
@@ -137,15 +136,14 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     biases = (op.bias,) if op.bias else ()
     for matrices in downs:
         _by_choice(to, node, op, matrices, Result("plain", biases=biases, operands={"x": h, "y": products}), 1)
-    lanes = to.tuning.lanes.map_lanes
     parts, constants, operands = _next(to, node, op, "moe/next")
-    to.emit(
+    to.emit_elements(
         node,
-        op.down.name,
-        ("moe/expert_gather", _residual(op), _share(op), *parts, "lib/lanes/plain"),
-        {"M": op.down.shape[1], "USED": op.h.shape[1], "WG": lanes} | constants,
-        {**_added(op), **_shares(op), "x": products, "y": op.y} | operands,
-        groups=-(-node.rows * op.down.shape[1] // lanes),
+        ("moe/expert_gather", _residual(op), _share(op), *parts),
+        {"M": op.down.shape[1], "USED": op.h.shape[1]} | constants,
+        {**_added(op), **_shares(op), "x": products} | operands,
+        count=node.rows * op.down.shape[1],
+        name=op.down.name,
     )
 
 
@@ -314,7 +312,6 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
             **_shares(op),
             **({"biases": _joined((op.bias,))} if op.bias else {}),
             "x": op.h,
-            "y": op.y,
             "experts": op.routing.experts,
             "w": matrices.slice,
             "shard": matrices.table,

@@ -31,14 +31,10 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
     lanes, rows = to.tuning.lanes.map_lanes, min(LERP_ROWS, node.rows)
     across = -(-width // lanes)  # workgroups of a row
     constants: dict[str, Constant] = {"D": width, "MIXES": mixes, "ROWS": rows, "ACROSS": across, "WG": lanes}
-    operands: dict[str, Operand] = {
-        "x": op.x, "before": op.before, "mix": to.vector(op.mix), "y": op.ys[0].root,
-    }  # fmt: skip
     part, fixed = "rwkv/amount/constant", mixes * width
     if op.low is not None and op.up is not None:
         part = "rwkv/amount/low_rank"
         constants["RANK"] = op.rank
-        operands |= {"low": op.low, "up": to.vector(op.up)}
         fixed += op.up.shape[0]
     groups = -(-node.rows // rows) * across
     to.emit(
@@ -46,7 +42,6 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
         op.label,
         ("rwkv/lerp", part, "lib/lanes/plain"),
         constants,
-        operands,
         groups=groups,
         fixed_bytes=4 * fixed,
     )
@@ -63,15 +58,9 @@ def _lerp_decode(to: Lowering, node: Node, op: Lerp) -> None:
         "D": width, "MIXES": mixes, "RANK": op.rank, "ROWS": rows, "LANES_PER_NUMBER": each, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
-    operands: dict[str, Operand] = {
-        "x": op.x, "mix": to.vector(op.mix), "y": op.ys[0].root, "low": op.low, "up": to.vector(op.up),
-    }  # fmt: skip
+    before, operands = "rwkv/before/row", dict[str, Operand]()
     if isinstance(op.before, State):
-        before = "rwkv/before/state"
-        operands |= {"shift_state": to.memory.states[op.before.name], "segments": to.segments}
-    else:
-        before = "rwkv/before/row"
-        operands["before"] = op.before
+        before, operands = "rwkv/before/state", {"shift_state": to.memory.states[op.before.name]}
     to.emit(
         node,
         op.label,
@@ -95,18 +84,17 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
         "KEY_HEADS": op.key_heads, "FADES": not own, "SCALE": 1.0 if own else size**-0.5,
     }  # fmt: skip
     norm: dict[str, Constant] = {"EPS": float(op.eps), "NORMED": 1, "READS_OLD": own}
-    vectors: dict[str, Operand] = {"vectors": to.vector(op.vectors)} if op.vectors else {}
     parts: tuple[str, ...] = ("recurrence/bonus/none", "recurrence/output/gated")
     if own:
         parts = ("recurrence/bonus/first", "recurrence/output/group_norm")
     fixed = 4 * math.prod(op.vectors.shape) if op.vectors else 0
-    operands: dict[str, Operand] = {"rkvg": op.rkvg, "decays": op.w}
+    operands: dict[str, Operand] = {"decays": op.w}
     form = Form(heads, size, size, removes=False, reads_old=own)
     if shape := chunk_shape(form, to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/wkv6",), constants, operands)
         key_heads: dict[str, Constant] = {"KEY_HEADS": op.key_heads}
-        output = Stage(("recurrence/chunk_output/first", *parts), norm | key_heads, {"rkvg": op.rkvg, **vectors}, fixed)
-        chunked(to, node, op.state, op.y, shape, inputs, output)
+        output = Stage(("recurrence/chunk_output/first", *parts), norm | key_heads, {}, fixed)
+        chunked(to, node, op.state, shape, inputs, output)
         return
     decay: tuple[str, ...] = ("recurrence/decay/given",)
     if op.lora:
@@ -115,16 +103,16 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
         constants |= own_constants
         operands |= own_operands
     parts = ("recurrence/inputs/wkv6", *decay, "recurrence/step/added", *parts)
-    _recurrence(to, node, op, parts, constants | norm, {**operands, **vectors}, fixed)
+    _recurrence(to, node, op, parts, constants | norm, operands, fixed)
 
 
 def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> None:
     heads, size, _ = op.state.shape
     decays = CachedTensor(("decays", op.decays), lambda: np.array(op.decays, np.float32))
-    operands: dict[str, Operand] = {"qkv": op.qkv, "decays": decays}
+    operands: dict[str, Operand] = {"decays": decays}
     if shape := chunk_shape(Form(heads, size, size, removes=False), to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/heads",), {}, operands, 4 * heads)
-        chunked(to, node, op.state, op.y, shape, inputs, None)
+        chunked(to, node, op.state, shape, inputs, None)
         return
     parts = (
         "recurrence/inputs/heads",
@@ -132,7 +120,7 @@ def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> Non
         "recurrence/step/added",
         "recurrence/output/plain",
     )
-    _recurrence(to, node, op, parts, {"READS_OLD": False}, {**operands}, 4 * heads)
+    _recurrence(to, node, op, parts, {"READS_OLD": False}, operands, 4 * heads)
 
 
 def _decay_lora(to: Lowering, lora: Gemm) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
@@ -185,8 +173,8 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
     if shape and not op.conv:
         inputs = Stage(("recurrence/chunk_inputs/delta_rule", *tensors), constants, operands, 4 * sum(lengths))
         own = ("recurrence/chunk_output/gain", "recurrence/output/gated_rms", *GAIN)
-        output = Stage(own, norm, {"gate": op.gate, "vectors": to.vector(how.norm)}, 4 * size)
-        chunked(to, node, op.state, op.y, shape, inputs, output)
+        output = Stage(own, norm, {"vectors": to.vector(how.norm)}, 4 * size)
+        chunked(to, node, op.state, shape, inputs, output)
         return
     parts = (*tensors, "recurrence/step/delta_rule", *GAIN)
     if _neighbours_have_a_head(to, size):
@@ -195,8 +183,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
     else:
         kernel = "recurrence/recurrence"
         parts = ("recurrence/inputs/delta_rule", *parts, "recurrence/output/gated_rms")
-    operands |= {"gate": op.gate, **states}
-    _recurrence(to, node, op, parts, {**constants, **norm}, operands, 4 * sum(lengths), kernel)
+    _recurrence(to, node, op, parts, {**constants, **norm}, operands | states, 4 * sum(lengths), kernel)
 
 
 def _neighbours_have_a_head(to: Lowering, size: int) -> bool:
@@ -231,7 +218,6 @@ def _recurrence(
         (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may have the sum by subgroups
         {**constants, **own, **more},
         {**operands, **bound},
-        op.y,
         groups=heads,
         fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,

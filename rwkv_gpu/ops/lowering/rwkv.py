@@ -32,8 +32,6 @@ def wkv4(to: Lowering, node: Node, op: Wkv4) -> None:
         op.state,
         ("rwkv/wkv4", "lib/lanes/plain"),
         {"D": width, "ACROSS": across, "WG": CHANNELS},
-        {"r": op.r, "k": op.k, "v": op.v, "vectors": to.vector(op.vectors)},
-        op.y,
         groups=across,
         fixed_bytes=8 * width,
         row_flops=24 * width,
@@ -49,16 +47,7 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
         "D": width, "MIXES": mixes, "ROWS": len(op.ys) > mixes, "EPS": float(op.norm.eps),
         "WG": to.tuning.lanes.row_lanes,
     }  # fmt: skip
-    operands: dict[str, Operand] = {
-        "x": op.x,
-        "weight": to.vector(op.norm.weight),
-        "bias": to.vector(op.norm.bias),
-        "mix": to.vector(op.mix),
-        "segments": to.segments,
-        "row_segment": to.row_segment,
-        "state": to.memory.states[op.state.name],
-        "y": op.ys[0].root,
-    }
+    operands: dict[str, Operand] = {"weight": to.vector(op.norm.weight), "bias": to.vector(op.norm.bias)}
     if op.quantises:
         apart = op.ys[0].part_bytes // 4
         starts = tuple(op.quantises.starts.get(m * apart, ABSENT) for m in range(MOST_MIXES))
@@ -92,7 +81,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
     """Emits the time mix for many rows per sequence: in chunks, or token by token with a workgroup per head."""
     heads, size, _ = op.state.shape
     x = op.x
-    operands = _operands(to, op) | {"gates": x.w.root}
+    operands = _operands(op) | {"gates": x.w.root}
     stacked = {"R": x.r, "K": x.k, "V": x.v, "W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
     places: dict[str, Constant] = {name: _part(value) for name, value in stacked.items() if value is not None}
     norm: dict[str, Constant] = {"EPS": float(op.eps), "NORMED": int(op.normed)}
@@ -103,7 +92,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         inputs = Stage(("recurrence/chunk_inputs/time_mix", "rwkv/mixed", value), places, operands, fixed_bytes)
         parts = ("recurrence/chunk_output/bonus", "recurrence/output/group_norm", "rwkv/mixed", value, gate)
         output = Stage(parts, {**places, **norm}, operands, fixed_bytes)
-        chunked(to, node, op.state, op.y, shape, inputs, output)
+        chunked(to, node, op.state, shape, inputs, output)
         return
     split, rows = prompt_spread(size, to.target)
     lanes = size // rows * split
@@ -117,7 +106,6 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         ("rwkv/time_mix", gate, value, *tile_parts(split, rows)),
         {**places, **norm, **own},
         operands,
-        op.y,
         groups=heads,
         fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,
@@ -142,10 +130,7 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
         "H": heads, "N": size, "EPS": float(op.eps), "LANES_PER_ROW": lanes_per_row, "ROWS": rows,
         "WG": size // rows * lanes_per_row, "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
-    operands: dict[str, Operand] = {
-        **_operands(to, op), "segment" if node.rows == 1 else "segments": to.segments,
-        "state": to.memory.states[op.state.name], "y": op.y,
-    }  # fmt: skip
+    operands = _operands(op) | ({"segment": to.segments} if node.rows == 1 else {})
     if lora:
         gates: tuple[str, ...] = _lora_parts(lora)
         constants |= _lora_constants(lora, lanes_per_row)
@@ -181,12 +166,9 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
     )
 
 
-def _operands(to: Lowering, op: TimeMix) -> dict[str, Operand]:
+def _operands(op: TimeMix) -> dict[str, Operand]:
     """The operands that all kernels have in common."""
-    operands: dict[str, Operand] = {
-        "rkv": op.x.r.root,
-        "vectors": to.vector(op.vectors),
-    }
+    operands: dict[str, Operand] = {"rkv": op.x.r.root}
     if op.x.v_gate is not None:
         assert op.x.v_first is not None, "a value gate needs the value of the first layer"
         operands["v_first"] = op.x.v_first

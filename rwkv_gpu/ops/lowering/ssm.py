@@ -30,7 +30,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     elif to.tuning.recurrence.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
         inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
         output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
-        chunked(to, node, op.state, op.y, shape, inputs, output)
+        chunked(to, node, op.state, shape, inputs, output)
     else:
         _ssd_by_rows(to, node, op, own, operands, nbytes)
 
@@ -41,7 +41,7 @@ def _ssd_inputs(to: Lowering, op: Ssd) -> tuple[dict[str, Constant], dict[str, O
     names: tuple[str | None, ...] = (p.dt_bias.name, p.a.name, p.d.name)
     lengths: tuple[int, ...] = (heads, heads, heads)
     own: dict[str, Constant] = {"G": op.groups, "STRIDE": op.projected.shape[1]}
-    operands: dict[str, Operand] = {"projected": op.projected}
+    operands: dict[str, Operand] = {}
     if op.conv:
         assert op.conv.weight is not None, "Mamba-2's convolution has weights"
         before, channels = op.conv.state.shape
@@ -49,8 +49,6 @@ def _ssd_inputs(to: Lowering, op: Ssd) -> tuple[dict[str, Constant], dict[str, O
         lengths += channels * (before + 1), channels
         own |= {"PAST": before, "FIRST": op.conv.first}
         operands["past"] = to.memory.states[op.conv.state.name]
-    else:
-        operands["xbc"] = op.xbc
     operands["parameters"] = JoinedVectors(names, lengths)
     return own, operands, 4 * sum(lengths)
 
@@ -82,7 +80,6 @@ def _ssd_by_rows(
         ("ssm/ssd", *parts, *xbc, sums, "lib/lanes/plain"),
         {**constants, **more},
         {**operands, **bound},
-        op.y,
         groups=heads * (size // rows),
         fixed_bytes=nbytes,
         row_flops=heads * size * columns * 6,
@@ -113,13 +110,13 @@ def _ssd_on_matrix_units(
     heads, size, columns, side, lanes = chunks.heads, chunks.size, chunks.columns, chunks.side, chunks.lanes
     constants: dict[str, Constant] = {"H": heads, "P": size, "N": columns, **own, **matrix_units(side, lanes)}
     halves, floats = chunks.scratch(to.shape)
-    shared: dict[str, Operand] = {"segments": to.segments, "halves": halves, "floats": floats}
+    shared: dict[str, Operand] = {"halves": halves, "floats": floats}
     to.emit(
         node,
         op.state.name,
         ("ssm/ssd_scores", "lib/lanes/plain"),
         {**constants, "SHARE": chunks.share, "WG": 4 * lanes},
-        {"xbc": op.xbc, **shared},
+        shared,
         groups=chunks.slots(to.shape) * op.groups * 4,
         fixed_bytes=0,
         row_flops=2 * chunks.tokens * op.groups * columns,
@@ -131,7 +128,6 @@ def _ssd_on_matrix_units(
         ("ssm/ssd_matrix", "lib/lanes/plain"),
         {**constants, "WG": 8 * lanes},
         {**operands, **shared},
-        op.y,
         groups=heads * (size // (2 * side)),
         fixed_bytes=3 * heads * 4,
         row_flops=2 * heads * size * (2 * columns + chunks.tokens),
@@ -152,8 +148,7 @@ def selective_scan(to: Lowering, node: Node, op: SelectiveScan) -> None:
         op.state,
         ("ssm/selective_scan", "lib/lanes/plain"),
         constants,
-        {"x": op.x, "dt": op.dt, "bc": op.bc, "projected": op.projected, "parameters": parameters},
-        op.y,
+        {"parameters": parameters},
         groups=across,
         fixed_bytes=4 * sum(lengths),
         row_flops=channels * columns * 6,
@@ -167,9 +162,7 @@ def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
     width = op.x.shape[1]
     constants["WEIGHTS"] = math.prod(op.weight.shape) if op.weight else width
     ones = CachedTensor(("ones", width), lambda: np.ones(width, np.float32))
-    operands: dict[str, Operand] = {"x": op.x, "weight": to.vector(op.weight) if op.weight else ones, "y": op.y}
-    if op.bias:
-        operands["bias"] = to.vector(op.bias)
+    operands: dict[str, Operand] = {} if op.weight else {"weight": ones}
     parts = f"ssm/centre/{'mean' if op.centred else 'none'}", f"ssm/shift/{'each' if op.bias else 'none'}"
     shader = "ssm/group_norm", *parts, f"lib/lanes/{to.tuning.lanes.reduce}"
     to.emit(node, op.label, shader, constants, operands, groups=node.rows * op.groups)

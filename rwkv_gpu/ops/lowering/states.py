@@ -7,9 +7,9 @@ from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.parts import ROUNDING_IN_UNITS, STORES_QUANTISED
 from ..graph import Node
-from ..values import Operand, Quantised, Value
+from ..values import Operand, Quantised
 from ..vocabulary import State
-from .context import Lowering
+from .context import NO_OPERANDS, Lowering
 from .quantising import in_units
 
 SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 loop iterations; a row takes about 20
@@ -21,22 +21,21 @@ def through_rows(
     state: State,
     shader: Sequence[str],
     constants: Mapping[str, Constant],
-    operands: Mapping[str, Operand],
-    y: Value,
+    operands: Mapping[str, Operand] = NO_OPERANDS,
     *,
     groups: int,
     fixed_bytes: int,
     row_flops: int,
     shared_bytes: int | None = None,
 ) -> None:
-    """Emits `groups` workgroups per sequence, which process its rows, write y and replace its state."""
+    """Emits `groups` workgroups per sequence, which process its rows and replace its state."""
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     to.emit(
         node,
         state.name,
         shader,
         constants,
-        {**operands, "segments": to.segments, "state": to.memory.states[state.name], "y": y},
+        operands,
         groups=to.shape.max_segments * groups,
         fixed_bytes=fixed_bytes,
         row_flops=row_flops,

@@ -128,9 +128,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignores the page's tests, which need a browser, unless their folder is named as in `make test-page`."""
+    """Ignores the page's tests, which need a browser, unless their folder is named as in `make test-page`.
+
+    `make test` does not import files in which it would run nothing.
+    """
     named = any("browser" in argument for argument in config.args)
-    return True if collection_path.name == "browser" and not named else None
+    long = config.getoption("markexpr") == "quick" and any(collection_path == HERE / name for name in LONG)
+    return True if long or (collection_path.name == "browser" and not named) else None
 
 
 def by_name(item: pytest.Item) -> int:

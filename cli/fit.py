@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,13 +24,15 @@ from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
-from rwkv_gpu.vision.senses import Senses
 
 from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
 from .page import Page
 from .printing import print_text
 from .sizes import context_text
+
+if TYPE_CHECKING:
+    from rwkv_gpu.vision.senses import Senses
 
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
@@ -100,7 +102,7 @@ class Wanted:
     companions: Companions = NO_COMPANIONS
     offload: Offload = ON_GPU
     chunk_size: int | Literal["auto"] = "auto"
-    senses: Senses | None = None
+    senses: "Senses | None" = None
 
     def companions_on(self, device: Device | None) -> Companions:
         """Returns the files that share a device with the model, including its projector."""

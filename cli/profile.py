@@ -34,7 +34,7 @@ from rwkv_gpu.measure.roofline import Roofline, measure_roofline
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import Model, is_encoder, load_model, refuse_source
 from rwkv_gpu.ops.kv_format import KVType
-from rwkv_gpu.vision.encoder import prepare
+from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.pixels import picture_of
 from rwkv_gpu.vision.senses import read_senses
 

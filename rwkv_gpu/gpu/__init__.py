@@ -3,6 +3,10 @@
 import importlib.util
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import wgpu as wgpu
 
 
 def _at_first_use(name: str) -> ModuleType:
@@ -17,5 +21,6 @@ def _at_first_use(name: str) -> ModuleType:
     return module
 
 
-# wgpu's library takes half a second to load, which a model in numpy need not wait for.
+# wgpu and its library take half a second to load, which a model in numpy need not wait for.
+globals()["wgpu"] = sys.modules.get("wgpu") or _at_first_use("wgpu")
 globals()["native"] = _at_first_use(f"{__name__}.native")

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import wgpu
-
 from ..errors import BadInput, Forked, NoAdapter
-from . import native
+from . import native, wgpu
 from .typed_errors import TypedErrors
 
 # The order of preference for `auto`. Other kinds (software, unknown) are used only if a user names them.

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import wgpu
 
 from ..errors import DeviceError, NoAdapter, NoMatrixUnits, OutOfMemory, UnsupportedDevice
-from . import native
+from . import native, wgpu
 from .adapters import Adapter, check_process, choose, list_adapters
 from .experimental import NotLifted, lifted
 from .matrix_units import fragment_of
 from .shader import Linked, Pipeline, PipelineCache, link
 from .typed_errors import TypedErrors
 
-USAGE = wgpu.BufferUsage
-STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
+# Usages of buffers, by the numbers of the WebGPU standard
+MAP_READ, COPY_SRC, COPY_DST, UNIFORM = 0x1, 0x4, 0x8, 0x40
+STORAGE = 0x80 | COPY_SRC | COPY_DST
 # Drivers place buffers that the CPU can read in main memory. Buffers that it can write may be in GPU memory.
-IN_MAIN_MEMORY = USAGE.MAP_READ
+IN_MAIN_MEMORY = MAP_READ
 
 # Optional features by wgpu's names; each is enabled if available.
 FEATURES = (
@@ -199,7 +199,7 @@ class Device:
             )
         doing = f"allocating {nbytes:,} bytes for {purpose} ({sum(self._usage.values()):,} in use)"
         with TypedErrors(doing):
-            usage = STORAGE | (USAGE.UNIFORM if uniform else 0) | (IN_MAIN_MEMORY if host else 0)
+            usage = STORAGE | (UNIFORM if uniform else 0) | (IN_MAIN_MEMORY if host else 0)
             handle = self.handle.create_buffer(size=nbytes, usage=usage, label=purpose)
         return Buffer(handle, nbytes, purpose, self._usage)
 
@@ -264,7 +264,7 @@ class Device:
             staging, self._staging = self._staging, None
             if staging is None or staging.size < whole:
                 size = max(64 << 10, 1 << (whole - 1).bit_length())
-                staging = self.handle.create_buffer(size=size, usage=USAGE.MAP_READ | USAGE.COPY_DST)
+                staging = self.handle.create_buffer(size=size, usage=MAP_READ | COPY_DST)
             encoder = self.handle.create_command_encoder()
             encoder.copy_buffer_to_buffer(buffer.handle, offset, staging, 0, whole)
             self.queue.submit([encoder.finish()])

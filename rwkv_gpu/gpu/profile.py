@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import wgpu
 
 from ..errors import UnsupportedDevice
-from . import native
+from . import native, wgpu
 from .cost import Span
 from .plan import Plan
 from .typed_errors import TypedErrors

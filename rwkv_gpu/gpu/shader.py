@@ -27,10 +27,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
-import wgpu
-
 from ..errors import DeviceLost, OutOfMemory, ShaderError
-from . import native
+from . import native, wgpu
 from .typed_errors import translated
 
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import wgpu
 
-from . import native
+from . import native, wgpu
 from .device import Buffer, Device
 from .typed_errors import TypedErrors
 

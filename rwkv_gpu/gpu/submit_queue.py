@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
-import wgpu
 
 from ..errors import DeviceLost
-from . import native
+from . import native, wgpu
 from .device import Device
 from .plan import ENCODED_AHEAD, Part, Plan
 from .ready_step import Commands, ReadyStep

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import wgpu
 
 from ..errors import UnsupportedDevice
-from . import native
+from . import native, wgpu
 from .device import Device
 from .typed_errors import TypedErrors
 

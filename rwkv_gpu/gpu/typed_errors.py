@@ -3,9 +3,8 @@
 from contextlib import ContextDecorator
 from types import TracebackType
 
-import wgpu
-
 from ..errors import DeviceError, DeviceLost, OutOfMemory
+from . import wgpu
 
 
 class TypedErrors(ContextDecorator):

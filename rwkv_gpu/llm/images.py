@@ -8,17 +8,18 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engine.media import IMAGE, Span, image_ids
 from ..engine.request import check_length
 from ..errors import BadInput
 from ..text.base import Tokenizer
-from ..vision.encoder import Image, prepare, unseen
-from ..vision.hearing import hear
+from ..vision.image import Image, prepare, unseen
 from ..vision.pixels import MOST_BYTES, Source
 from ..vision.samples import Recording, medium_of, recording_of
-from ..vision.senses import Senses
+
+if TYPE_CHECKING:  # a model without a projector does not need them
+    from ..vision.senses import Senses
 
 __all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
@@ -46,7 +47,7 @@ class MarkedTokenizer:
 
     inner: Tokenizer
     images: Images
-    senses: Senses
+    senses: "Senses"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -98,7 +99,7 @@ class Sight:
     With `keeps`, an image includes its picture, so that another model can use it.
     """
 
-    senses: Senses
+    senses: "Senses"
     context: int | None = None  # tokens of a prompt
     keeps: bool = False
 
@@ -116,6 +117,8 @@ class Sight:
         if isinstance(medium, Recording):
             if senses.hearing is None:
                 raise BadInput(DEAF)
+            from ..vision.hearing import hear
+
             return replace(hear(senses.hearing, medium), picture=kept)
         if senses.vision is None:
             raise BadInput("this model takes no images: its projector is for audio; send audio or text")

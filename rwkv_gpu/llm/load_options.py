@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..builtin import builtin_model
 from ..engine.adapters import Adapters, adapters_of
@@ -32,8 +32,7 @@ from ..models.registry import Model, reads_whole_texts
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
 from ..stores import Store
-from ..vision.eyes import check_senses, find_senses
-from ..vision.senses import Senses, read_senses
+from ..vision.projector_names import projectors_next_to
 from . import validate
 from .completion import ALIASES as SETTING_ALIASES
 from .completion import KNOWN
@@ -42,6 +41,9 @@ from .hub_names import is_hub_name, is_path, is_preset
 from .model_file import ModelFile
 from .preset import Preset, read_preset
 from .stored_states import StoredStates, stored_states
+
+if TYPE_CHECKING:
+    from ..vision.senses import Senses
 
 WHOLE, OPTIONAL = partial(Span, whole=True), partial(Span, whole=True, optional=True)
 RANGES = {
@@ -135,7 +137,7 @@ class Files:
             preset=preset,
         )
 
-    def senses(self, file: GGUFFile, model: Model, devices: int) -> Senses | None:
+    def senses(self, file: GGUFFile, model: Model, devices: int) -> "Senses | None":
         """The projector of the model, if one is given or lies next to it, and the model runs on one device."""
         return senses_for(file, model, self.mmproj, finds=self.finds_mmproj, devices=devices)
 
@@ -148,7 +150,7 @@ class Files:
         return None if self.initial_state is None else read_initial_state(self.initial_state, model, architecture)
 
 
-def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> Senses | None:
+def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> "Senses | None":
     """A given projector of a model, or the one next to it if it `finds` that; none on several devices."""
     if devices > 1:
         if mmproj is not None:
@@ -156,8 +158,13 @@ def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool
                 "a model on several devices takes no images and no audio; name one device, or leave mmproj out"
             )
         return None
+    if mmproj is None and not (finds and projectors_next_to(file.path)):
+        return None
+    from ..vision.eyes import check_senses, find_senses  # most models have no projector
+    from ..vision.senses import read_senses
+
     if mmproj is None:
-        return find_senses(file, model) if finds else None
+        return find_senses(file, model)
     senses = read_senses(mmproj)
     check_senses(senses, file, model)
     return senses

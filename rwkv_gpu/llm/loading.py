@@ -16,7 +16,6 @@ from ..models.differences import warn_of_differences
 from ..models.lengthen import RopeScaling, lengthen
 from ..models.registry import is_encoder, load_model
 from ..text.tokenizer import load_tokenizer
-from ..vision.eyes import eyes_for
 from . import folders, validate
 from .drafts import DraftOptions, drafts_of
 from .images import Sight
@@ -92,7 +91,11 @@ def _load(
         layout += f" {sorted(gguf.overridden.items())}" if gguf.overridden else ""
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
-        eyes = None if senses is None else eyes_for(senses, gguf, model, loaded.gpus[-1])
+        eyes = None
+        if senses is not None:
+            from ..vision.eyes import eyes_for  # most models have no projector
+
+            eyes = eyes_for(senses, gguf, model, loaded.gpus[-1])
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, eyes=eyes)
         sight = None if senses is None else Sight(senses, info.context)
         return (

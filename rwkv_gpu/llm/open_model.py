@@ -1,6 +1,5 @@
 """An open model: its tokenizer and its engine's driver. Turns prompts into requests."""
 
-import asyncio
 import itertools
 import time
 import weakref
@@ -110,6 +109,8 @@ class OpenModel:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        import asyncio  # also imports TLS, which most programs do not need
+
         await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
@@ -16,9 +17,11 @@ from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
 from ..models.registry import Model
-from ..vision.senses import Senses
 from .drafts import NO_DRAFTS, Drafts
 from .load_options import DeviceOptions
+
+if TYPE_CHECKING:
+    from ..vision.senses import Senses
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Opened:
     adapters: Adapters = NO_ADAPTERS
     drafts: Drafts = NO_DRAFTS
     has_initial_state: bool = False
-    senses: Senses | None = None
+    senses: "Senses | None" = None
 
     def least_rows(self, slots: int) -> int:
         """The smallest chunk size with which an image fits into a step of `slots` sequences; 0 without images."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..engine.media import IMAGE
 from ..errors import BadInput
-from ..vision.encoder import unseen
+from ..vision.image import unseen
 from ..vision.pixels import Picture, picture_of
 from ..vision.samples import Recording, encoded, medium_of
 from .chat_format import Message

@@ -1,11 +1,9 @@
 """Turns images into rows of a language model: runs a vision tower on a GPU or in numpy, loaded with the first image."""
 
 import gc
-import hashlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,10 @@ from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
 from .conformer import ConformerTower
-from .pixels import Picture, patches_of
+from .image import Image
+from .pixels import patches_of
 from .positions import by_axis, in_blocks, in_windows, learned, plane_angles, plane_waves
 from .projector import Vision, vision_of
-from .samples import Recording
 from .sizes import Size
 from .sound_tower import SoundTower
 from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
@@ -39,71 +37,6 @@ AnyTower = Tower | SoundTower | ConformerTower
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
 SIZES_KEPT = 4  # number of image sizes whose positions are kept
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
-
-
-@dataclass(frozen=True, eq=False)
-class Image:
-    """An image resized for its family, and its place in a sequence."""
-
-    tiles: Sequence[npt.NDArray[Any]]  # the images that the tower reads, all of one size, [H, W, 3] each
-    grid: Size  # size in patches
-    blocks: Size  # size in blocks, each of which is a row
-    tokens: int  # rows of the language model
-    advance: int  # positions that it takes in the language model
-    columns: int  # rows per line, if positions are two-dimensional; otherwise 0
-    identity: bytes  # digest of its pixels, its preparation and the projector
-    picture: Picture | Recording | None = None  # the picture before resizing, for other models
-    parts: tuple["str | Image", ...] = ()  # texts and images that replace it, the whole image last; empty: itself
-
-    @property
-    def units(self) -> list["Image"]:
-        """The tiles that the tower encodes to rows: the image itself if it is not tiled."""
-        return [part for part in self.parts if isinstance(part, Image)] or [self]
-
-    def texts(self, vision: Vision | None) -> tuple["str | Image", ...]:
-        """The texts and images that replace it in a prompt."""
-        if not self.tiles or vision is None:
-            return ()
-        return vision.family.begin, *(self.parts or (self,)), vision.family.end
-
-
-def unseen(identity: bytes, picture: Picture | Recording | None = None) -> Image:
-    """An image that no model sees."""
-    return Image((), Size(0, 0), Size(0, 0), 0, 0, 0, identity, picture)
-
-
-def prepare(vision: Vision, picture: Picture) -> Image:
-    """Resizes an image: slow, on the caller's thread."""
-    family = vision.family
-    cut, identity = family.cut(picture, vision.preparation), hashlib.sha256(vision.identity + picture.digest).digest()
-    if not family.tile or not (cut.tiles or family.overview_first):
-        return _image(vision, (*cut.tiles, cut.whole), identity)
-    tiles: list[str | Image] = []  # with the texts around them
-    for number, tile in enumerate(cut.tiles):
-        row, column = divmod(number, cut.columns)
-        text = family.tile.format(row=row + 1, column=column + 1)
-        tiles.append(family.row_end + text if row and not column else text)
-        tiles += [_image(vision, (tile,), _numbered(identity, number)), family.tile_end]
-    whole = _image(vision, (cut.whole,), _numbered(identity, len(cut.tiles)))
-    overview: list[str | Image] = [family.overview[0], whole, family.overview[1]]
-    parts = overview + tiles if family.overview_first else tiles + overview
-    tokens = sum(part.tokens for part in parts if isinstance(part, Image))
-    return replace(whole, identity=identity, tokens=tokens, parts=tuple(parts))
-
-
-def _numbered(identity: bytes, number: int) -> bytes:
-    return hashlib.sha256(identity + number.to_bytes(4, "little")).digest()
-
-
-def _image(vision: Vision, tiles: Sequence[npt.NDArray[np.uint8]], identity: bytes) -> Image:
-    """The image that consists of some tiles, whose rows are concatenated."""
-    how = vision.preparation
-    grid = how.grid(Size(tiles[0].shape[1], tiles[0].shape[0]))
-    blocks = Size(grid.width // how.merge, grid.height // how.merge)
-    tokens = blocks.width * blocks.height + (blocks.height - 1 if vision.line_break is not None else 0)
-    tokens = (vision.tower.projector.queries or tokens) * len(tiles)
-    plane = vision.family.grid_positions
-    return Image(tiles, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
 
 def tower_bytes(encoder: "TowerEncoder") -> int:

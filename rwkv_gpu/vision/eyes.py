@@ -14,10 +14,11 @@ from ..gpu.device import Device
 from ..models.registry import Contents
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import Whole
-from .encoder import Encoder, Image
+from .encoder import Encoder
 from .hearing import Hearing, Sound, SoundEncoder
+from .image import Image
 from .projector import Vision
-from .projector_names import is_projector, ranked
+from .projector_names import projectors_next_to
 from .senses import Senses, read_senses
 from .towers import deepstack
 
@@ -88,8 +89,7 @@ def _plane(vision: Vision, file: GGUFFile, model: Contents, arch: str) -> PlaneR
 
 def find_senses(file: GGUFFile, model: Contents) -> Senses | None:
     """The projector of a model in the same folder: a file with mmproj in its name; None if no such file fits."""
-    names = [path.name for path in file.path.parent.glob("*.gguf") if is_projector(path.name)]
-    for name in ranked(names, file.path.name)[:MOST_CANDIDATES]:
+    for name in projectors_next_to(file.path)[:MOST_CANDIDATES]:
         try:
             senses = read_senses(file.path.with_name(name))
             check_senses(senses, file, model)

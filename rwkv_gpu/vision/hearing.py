@@ -13,7 +13,8 @@ from ..gpu.device import Device
 from ..ops.vocabulary import Rms
 from .conformer import ConformerTower
 from .conformer_file import CONFORMERS, ConformerFamily, ConformerFile
-from .encoder import Image, Rows, TowerEncoder
+from .encoder import Rows, TowerEncoder
+from .image import Image
 from .projector import Vision
 from .samples import Recording
 from .sizes import Size

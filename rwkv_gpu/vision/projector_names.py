@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 FORMATS = "f16", "bf16", "q8_0", "f32"  # the first is preferred
 
@@ -21,6 +22,11 @@ def ranked(names: Iterable[str], model: str) -> list[str]:
         return -len(own & _words(name)), min(formats, default=len(FORMATS)), name
 
     return sorted(names, key=rank)
+
+
+def projectors_next_to(model: Path) -> list[str]:
+    """Names of projectors in the folder of a model, the most similar name first."""
+    return ranked([path.name for path in model.parent.glob("*.gguf") if is_projector(path.name)], model.name)
 
 
 def projector_in(files: Iterable[str], model: str) -> str | None:

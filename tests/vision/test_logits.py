@@ -11,8 +11,8 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.vision.encoder import prepare
 from rwkv_gpu.vision.eyes import eyes_for
+from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.pixels import picture_of
 from rwkv_gpu.vision.senses import Senses
 from tests.golden.record_images import MODELS, image, sizes_of

@@ -12,7 +12,8 @@ import pytest
 from rwkv_gpu.errors import BadFile, BadInput, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.vision import encoder as encoder_module
-from rwkv_gpu.vision.encoder import Encoder, prepare
+from rwkv_gpu.vision.encoder import Encoder
+from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.senses import read_senses
 from rwkv_gpu.vision.sizes import LONGEST, Size, grids

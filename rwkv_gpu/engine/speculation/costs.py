@@ -1,7 +1,6 @@
 """Step times by number of rows, measured or estimated, and the best number of tokens to draft."""
 
 import bisect
-import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,7 +113,7 @@ class Measured:
         self._faded[bucket] = 1.0
         if len(self._last[bucket]) < 2:
             return
-        self.seconds[bucket] = statistics.median_low(self._last[bucket])
+        self.seconds[bucket] = sorted(self._last[bucket])[(len(self._last[bucket]) - 1) // 2]  # the lower median
 
     def sure(self, bucket: int) -> bool:
         """True if there are at least two measurements, the last of them recent."""

@@ -3,6 +3,9 @@
 `RwkvGpuError.exit_code` is the exit status of the command line: 2 for bad input, 3 for the device.
 """
 
+import importlib.util
+import sys
+
 LONGEST = 4096  # characters
 
 
@@ -94,8 +97,12 @@ class MissingExtra(RwkvGpuError):
 
     @classmethod
     def of(cls, needs: str, extra: str) -> "MissingExtra":
-        """The error about a missing package of an extra."""
-        return cls(f"{needs}; in a clone of rwkv-gpu, install it by: {INSTALL.format(extra)}")
+        """The error about a missing package of an extra. It names the Python that runs; the shell may find another."""
+        python = f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"
+        install = f"{python} -m {INSTALL.format(extra)}"
+        if importlib.util.find_spec("pip") is None:  # an environment by uv
+            install = f"uv {INSTALL.format(extra)} --python {python}"
+        return cls(f"{needs}; in a clone of rwkv-gpu, install it by: {install}")
 
 
 class BadTemplate(RwkvGpuError):

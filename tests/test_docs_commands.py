@@ -15,6 +15,10 @@ from PIL import Image
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from tests.convert.checkpoints import rwkv7
+from tests.convert.hub_adapters import Adapter, of_layers, write_adapter
+from tests.convert.hub_folders import INNER, WIDTH
+from tests.gguf.torch_files import save, torch_names
 from tests.golden_files import OWN
 from tests.llm.hub_server import serving
 from tests.llm.test_catalogue import ONE
@@ -22,7 +26,8 @@ from tests.llm.test_catalogue import ONE
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
 LINE = re.compile(r"^ *(?:echo (?P<piped>\"[^\"]*\") \| )?(?:\.venv/bin/)?rwkv-gpu (?P<arguments>[^|\n]*)$")
-RUN = {"models", "create", "run", "chat", "info", "fit", "pull", "quantize", "batch"}  # without --device
+RUN = {"models", "create", "run", "chat", "info", "fit", "pull", "quantize", "batch", "convert"}  # without --device
+ALSO = ("devices", "plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200")
 
 
 def commands() -> list[tuple[str, list[str], str]]:
@@ -40,12 +45,14 @@ def commands() -> list[tuple[str, list[str], str]]:
 
 
 ALL = commands()
-RUNNABLE = [one for one in ALL if one[1][0] in RUN and not {"--device", "--split"} & {*one[1]}]
+RUNNABLE = [
+    one for one in ALL if " ".join(one[1]) in ALSO or (one[1][0] in RUN and not {"--device", "--split"} & {*one[1]})
+]
 
 
 def test_pages_have_commands():
     assert len(ALL) > 40
-    assert len(RUNNABLE) > 15
+    assert len(RUNNABLE) > 20
     assert {"README.md", "which-model.md", "models.md", "chat.md"} <= {page for page, _, _ in RUNNABLE}
 
 
@@ -75,6 +82,10 @@ def folder(tmp_path_factory):
     Image.new("RGB", (40, 30), "blue").save(folder / "photo.jpg")
     (folder / "Modelfile").write_text("FROM qwen3.5:4b\nSYSTEM You are Mario.\nPARAMETER temperature 0.5\n")
     (folder / "mcp.json").write_text('{"mcpServers": {"files": {"command": "no-command"}}}')  # one line says so
+    _, base = write_adapter(folder, Adapter("my-adapter", "qwen3", of_layers({"mlp.gate_proj": (INNER, WIDTH)})))
+    base.rename(folder / "Qwen3-0.6B")
+    with pytest.MonkeyPatch.context() as patch:
+        save(folder / "rwkv7-g1.pth", torch_names(patch), rwkv7())
     (folder / "in.jsonl").write_text('{"prompt": "The sea"}\n')
     entry = ONE.format(bytes=rwkv_gpu.builtin_model().stat().st_size)
     entry = entry.replace("tiny:1m", "qwen3.5:4b").replace("tiny-Q4", "model-Q4")

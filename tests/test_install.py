@@ -33,7 +33,17 @@ def test_every_page_installs_extras_by_the_one_command():
             assert set(extras) <= PROJECT["optional-dependencies"].keys(), (page, line)
             found += 1
     assert found > 5
-    assert str(MissingExtra.of("x needs y", "server")).endswith("pip install '.[server]'")
+
+
+def test_a_missing_extra_is_installed_into_the_environment_that_runs(monkeypatch):
+    for python, found, command in (
+        ("/opt/tool/bin/python", True, "/opt/tool/bin/python -m pip install '.[server]'"),
+        ("/my files/python", True, "\"/my files/python\" -m pip install '.[server]'"),
+        ("/opt/tool/bin/python", None, "uv pip install '.[server]' --python /opt/tool/bin/python"),
+    ):
+        monkeypatch.setattr("sys.executable", python)
+        monkeypatch.setattr("importlib.util.find_spec", lambda _name, found=found: found)
+        assert str(MissingExtra.of("x needs y", "server")).endswith(f": {command}")
 
 
 def test_structured_output_needs_no_extra():

@@ -54,7 +54,7 @@ def convert(
     if target.exists() and any(target.samefile(tensor.path) for tensor in checkpoint.tensors.values()):
         raise BadInput(f"{printable(str(target))} is the checkpoint itself; give another name")
     plan = plan_adapter(checkpoint, base) if checkpoint.adapter else _plan(checkpoint, template)
-    mix = mix_of(kind or ("F32" if plan.adapter else _floats(checkpoint)))
+    mix = mix_of(kind or default_type(checkpoint))
     if plan.adapter and mix.base not in FLOATS:
         raise BadInput(f"an adapter cannot be written as {mix.base}; known: {', '.join(FLOATS)}")
     described = _described(plan.tensors, mix, _floats(checkpoint))
@@ -81,6 +81,11 @@ def _plan(checkpoint: Checkpoint, template: str) -> Plan:
         f"{path}: {printable(str(found), 60)} cannot be converted; known: {known}; for others, take "
         "llama.cpp's convert_hf_to_gguf.py"
     )
+
+
+def default_type(checkpoint: Checkpoint) -> str:
+    """The type of a file if none is requested."""
+    return "F32" if checkpoint.adapter else _floats(checkpoint)
 
 
 def _floats(checkpoint: Checkpoint) -> str:

@@ -137,7 +137,7 @@ def _changed(config: Config, name: str, planned: Planned) -> Planned:
     return replace(planned, shape=(count, *shape) if count > 1 or EXPERTS.search(planned.name) else shape)
 
 
-def stacked(config: Config, tensors: Tensors) -> dict[str, tuple[Stored, ...]]:
+def stacked(config: Config, tensors: Tensors, remedy: str = "download them again") -> dict[str, tuple[Stored, ...]]:
     """The sources of each name: one tensor, or one for each expert."""
     experts: dict[str, dict[int, Stored]] = {}
     found: dict[str, tuple[Stored, ...]] = {}
@@ -152,7 +152,7 @@ def stacked(config: Config, tensors: Tensors) -> dict[str, tuple[Stored, ...]]:
             found[name] = (tensor,)
     for name, each in experts.items():
         if sorted(each) != list(range(len(each))) or len({one.shape for one in each.values()}) > 1:
-            raise BadFile(f"{config.path}: experts of {printable(name)!r} are missing or differ; download them again")
+            raise BadFile(f"{config.path}: experts of {printable(name)!r} are missing or differ; {remedy}")
         found[name] = tuple(each[n] for n in sorted(each))
     return found
 

@@ -20,6 +20,7 @@ FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.(?:lora_([AB])\.weight|lora_
 # Features of PEFT that a GGUF file cannot store.
 OTHERS = {"use_dora": "DoRA", "fan_in_fan_out": "transposed matrices", "alora_invocation_tokens": "aLoRA"}
 OTHERS |= {"alpha_pattern": "a scale for each matrix"}
+ALL_EXPERTS = "train an adapter for all experts of a layer, or for none"
 
 
 def plan_adapter(checkpoint: Checkpoint, base: Path | None) -> Plan:
@@ -68,10 +69,13 @@ def _factors(family: Family, config: Config, path: str, tensors: Mapping[str, St
         if found is None:
             what = f"tensor {printable(name)!r} is not a factor of a matrix"
             raise BadFile(f"{path}: {what}; train an adapter without whole tensors (modules_to_save, bias)")
+        if re.search(r"(^|\.)mtp\.", found[1]):
+            what = f"adapts {printable(name)!r}, of a head that drafts tokens"
+            raise UnsupportedModel(f"{path}: {what}; train an adapter of the layers only")
         if tensor.type not in WIDTHS:
             raise UnsupportedModel(f"{path}: {printable(name)!r} has numbers of type {printable(tensor.type, 20)}")
         sides[found[2] or found[3]][f"{found[1]}.weight"] = tensor
-    firsts, seconds = (stacked(config, family.used(config, sides[side])) for side in "AB")
+    firsts, seconds = (stacked(config, family.used(config, sides[side]), ALL_EXPERTS) for side in "AB")
     if not firsts or firsts.keys() != seconds.keys():
         lone = min(firsts.keys() ^ seconds.keys(), default="")
         what = f"{printable(lone)!r} has one factor only" if lone else "it has no factors"

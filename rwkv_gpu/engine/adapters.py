@@ -102,6 +102,10 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     if name == TABLE:  # converters store A in the order of token ids
         of_a, rows, columns = of_a[::-1], columns, rows
     rank = of_b[-1]
+    if experts and len(of_a) == 3 and of_a[0] < experts[0]:
+        raise BadInput(
+            f"{path}: adapts {of_a[0]} of the {experts[0]} experts of '{name}'; train one for all of them, or for none"
+        )
     if of_a != (*experts, rank, columns) or of_b != (*experts, rows, rank) or rank > MOST_RANK:
         raise BadInput(
             f"{path}: '{name}' has factors {list(of_a)} and {list(of_b)}, but the matrix is "

@@ -108,7 +108,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise MissingExtra("images need Pillow; install it with: pip install 'rwkv-gpu[media]'") from None
+        raise MissingExtra.of("images need Pillow", "media") from None
     return Image
 
 

@@ -120,7 +120,7 @@ def _soundfile() -> Any:
     try:
         import soundfile
     except (ImportError, OSError):  # OSError: the C library is missing
-        raise MissingExtra("audio needs soundfile; install it with: pip install 'rwkv-gpu[media]'") from None
+        raise MissingExtra.of("audio needs soundfile", "media") from None
     return soundfile
 
 

@@ -15,7 +15,7 @@ from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.mixes import mix_of
 from rwkv_gpu.gguf.requantise import requantise
-from tests.convert.hub_adapters import ADAPTERS, START, write_adapter
+from tests.convert.hub_adapters import ADAPTERS, START, Adapter, write_adapter
 from tests.convert.hub_folders import Folder, numbers, write_folder
 from tests.convert.hub_kinds import KINDS
 from tests.convert.record import RECORD, described
@@ -167,6 +167,36 @@ def test_a_command_converts_a_folder_and_an_adapter_once(tmp_path, monkeypatch):
     assert CliRunner().invoke(cli, run).stderr.count("converting") == 1
     refused = CliRunner().invoke(cli, ["generate", str(folder), "-p", "the", "--device", "cpu"])
     assert refused.exit_code == 2 and "is a LoRA adapter" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("experts", "message"),
+    [((0, 2), "train an adapter for all experts of a layer, or for none"), ((0, 1), "adapts 2 of the 4 experts of")],
+)
+def test_an_adapter_of_some_experts_names_the_remedy(tmp_path, experts, message):
+    matrices = {f"model.layers.0.mlp.experts.{n}.down_proj": (64, 32) for n in experts}
+    folder, base = write_adapter(tmp_path, Adapter("tiny-lora", "qwen35moe", matrices))
+    model, lora = tmp_path / "model.gguf", tmp_path / "lora.gguf"
+    convert(base, model)
+    with pytest.raises(RwkvGpuError, match=message):
+        convert(folder, lora, base=base)
+        rwkv_gpu.load(model, lora=[lora], device="cpu")
+
+
+def test_a_conversion_without_a_name_is_named_after_its_input_and_type(tmp_path, monkeypatch):
+    folder, base = write_adapter(tmp_path, ADAPTERS["lora-llama3"])
+    monkeypatch.chdir(tmp_path)
+    for arguments, made in (
+        ([str(base)], base / f"{base.name}-BF16.gguf"),
+        ([str(base), "--type", "q8_0"], base / f"{base.name}-Q8_0.gguf"),
+        ([str(folder), "--base", str(base)], folder / "tiny-lora-F32.gguf"),
+        (["none"], None),
+    ):
+        done = CliRunner().invoke(cli, ["convert", *arguments])
+        assert (done.exit_code == 0) == (made is not None), done.stderr
+        if made is not None:
+            assert done.stderr.startswith(f"{made.relative_to(tmp_path)}: ")
+            assert made.exists()
 
 
 def refused(message: str, folder: Path, target: Path | None = None) -> None:
@@ -321,6 +351,10 @@ def test_adapters_that_cannot_be_converted_are_refused(tmp_path):
         ({f"{start}.q_proj.lora_A.weight": a, f"{start}.q_proj.lora_B.weight": np.ones((60, 4))}, "expected 64"),
         ({f"{start}.x_proj.lora_A.weight": a, f"{start}.x_proj.lora_B.weight": b}, "is not a matrix of llama"),
         ({f"{START}lm_head.weight": a}, "train an adapter without whole tensors"),
+        (
+            {f"{START}mtp.layers.0.self_attn.q_proj.lora_A.weight": a},
+            "of a head that drafts tokens; train an adapter of",
+        ),
         ({}, "it has no factors"),
     ):
         data = whole({one: ("F32", array) for one, array in tensors.items()})

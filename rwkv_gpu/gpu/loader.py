@@ -15,8 +15,8 @@ from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows, pack_rows, split_rows
+from . import native
 from .device import Buffer, Device
-from .native import Upload
 from .staging import Staging, split
 from .weights import (
     BY_NAME,
@@ -138,7 +138,7 @@ def load_weights(
     return weights
 
 
-def _stage(file: GGUFFile, piece: Piece, upload: Upload) -> tuple[Piece, Upload]:
+def _stage(file: GGUFFile, piece: Piece, upload: "native.Upload") -> tuple[Piece, "native.Upload"]:
     """Reads a piece and splits its rows into planes in a staging buffer."""
     place = piece.place
     sizes = [nbytes for _, _, nbytes in targets(place.shard, place.where, piece.row, piece.rows)]

@@ -25,7 +25,7 @@ class Staging:
                 handle = device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True)
                 self._ring.append((native.Upload(device.handle, handle, nbytes), None))
 
-    def take(self) -> native.Upload:
+    def take(self) -> "native.Upload":
         """The buffer that has waited longest, open for writing by any thread."""
         upload, index = self._ring.popleft()
         if index is not None:
@@ -33,7 +33,7 @@ class Staging:
         upload.open()
         return upload
 
-    def copy(self, upload: native.Upload, targets: Sequence[Target]) -> None:
+    def copy(self, upload: "native.Upload", targets: Sequence[Target]) -> None:
         """Queues copies from the buffer's memory, where the bytes of each target start at `aligned` offsets."""
         upload.unmap()
         copies, at = [], 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, get_args
 
@@ -24,7 +25,7 @@ from ...ops.vocabulary import (
     Rms,
     Xielu,
 )
-from ..trials import Array, Past, Stored, Trial
+from ..trials import Array, Compute, Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
 
@@ -35,83 +36,65 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     yield from _rows(can)
 
 
+def _map(can: Capabilities, op: str, compute: Compute, what: str = "", **more: Any) -> Trial:
+    """A trial of an op whose kernel has a lane for each element; `more` are further fields, and the inputs."""
+    inputs = {name: more.pop(name) for name in [*more] if name not in Trial.__dataclass_fields__}
+    return Trial(op, what, "map", default_tuning(can), compute, inputs, **more)
+
+
 def _maps(can: Capabilities) -> Iterator[Trial]:
-    tuning, x, z = default_tuning(can), normal(3, 257), normal(3, 257, seed=1)
-    yield Trial("add", "", "map", tuning, lambda g, _, x, z: g.add(x, z), {"x": x, "z": z})
-    yield Trial("mul", "", "map", tuning, lambda g, _, x, z: g.mul(x, z), {"x": x, "z": z})
-    for what, add in {"": None, "added to": z}.items():
-        yield Trial(
-            "scale_rows", what, "map", tuning,
-            lambda g, _, x, by, add=None: g.scale_rows(x, by, add=add),
-            {"x": x, "by": normal(3, 1)} | ({} if add is None else {"add": add}), allowed=EXACT.result,
-        )  # fmt: skip
-    matrices = normal(3, 5 * 13, seed=2)
-    yield Trial(
-        "row_matrix", "", "map", tuning, lambda g, _, x, m: g.row_matrix(x, m), {"x": normal(3, 5), "m": matrices}
-    )
+    """Ops that compute each number from some others, alike on every device or up to rounding."""
+    trial, x, z = partial(_map, can), normal(3, 257), normal(3, 257, seed=1)
+    rounded = partial(trial, allowed=EXACT.result)
+    yield trial("add", lambda g, _, x, z: g.add(x, z), x=x, z=z)
+    yield trial("mul", lambda g, _, x, z: g.mul(x, z), x=x, z=z)
+    by = normal(3, 1)
+    yield rounded("scale_rows", lambda g, _, x, by: g.scale_rows(x, by), x=x, by=by)
+    yield rounded("scale_rows", lambda g, _, x, by, add: g.scale_rows(x, by, add=add), "added to", x=x, by=by, add=z)
+    yield trial("row_matrix", lambda g, _, x, m: g.row_matrix(x, m), x=normal(3, 5), m=normal(3, 5 * 13, seed=2))
     for then in ACTIVATIONS:
-        yield Trial(
-            "activate", then, "map", tuning, lambda g, _, x, then=then: g.activate(x, then), {"x": 30 * x},
-            allowed=EXACT.result,
-        )  # fmt: skip
-    yield Trial(
-        "mul_columns", "", "map", tuning, lambda g, _, x, z: g.mul_columns(x, z, 5), {"x": x, "z": normal(3, 300)}
-    )
-    clamps = ClampedSwiglu(1.0, shift=0.5, bounds_activation=True)
-    yield Trial(
-        "gated", "clamped", "map", tuning, lambda g, _, x, z: g.gated(x, z, clamps), {"x": 3 * x, "z": 3 * z},
-        allowed=EXACT.result,
-    )  # fmt: skip
-    yield Trial(
-        "scale_columns", "", "map", tuning, lambda g, w, x: g.scale_columns(x, w["by"]), {"x": x},
-        {"by": Stored.of(normal(257, seed=2))},
-    )  # fmt: skip
-    yield Trial(
-        "shift_columns", "", "map", tuning, lambda g, w, x: g.shift_columns(x, w["by"]), {"x": x},
-        {"by": Stored.of(normal(257, seed=2))},
-    )  # fmt: skip
-    yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
-    yield Trial("concat", "", "map", tuning, lambda g, _, x, z: g.concat(x, z), {"x": x, "z": normal(3, 64, seed=1)})
+        yield rounded("activate", lambda g, _, x, then=then: g.activate(x, then), then, x=30 * x)
+    yield trial("mul_columns", lambda g, _, x, z: g.mul_columns(x, z, 5), x=x, z=normal(3, 300))
+    clamps, how = ClampedSwiglu(1.0, shift=0.5, bounds_activation=True), Xielu(0.7, 1.1, 0.5, -1e-6)
+    yield rounded("gated", lambda g, _, x, z: g.gated(x, z, clamps), "clamped", x=3 * x, z=3 * z)
+    weights = {"by": Stored.of(normal(257, seed=2))}
+    yield trial("scale_columns", lambda g, w, x: g.scale_columns(x, w["by"]), x=x, weights=weights)
+    yield trial("shift_columns", lambda g, w, x: g.shift_columns(x, w["by"]), x=x, weights=weights)
+    yield trial("scale", lambda g, _, x: g.scale(x, 0.3), x=x)
+    yield trial("concat", lambda g, _, x, z: g.concat(x, z), x=x, z=normal(3, 64, seed=1))
     known = Columns("known", np.array([2, 40, 3, 99], np.uint32), 101)
-    yield Trial("spread", "", "map", tuning, lambda g, _, x: g.spread(x, known), {"x": normal(3, 4)})
-    how = Xielu(0.7, 1.1, 0.5, -1e-6)
-    yield Trial(
-        "swish", "", "map", tuning, lambda g, _, x: g.swish(x, 1.702), {"x": 3 * x}, allowed=EXACT.result
-    )  # fmt: skip
-    yield Trial("gelu_erf", "", "map", tuning, lambda g, _, x: g.gelu_erf(x), {"x": 3 * x}, allowed=EXACT.result)
-    yield Trial("xielu", "", "map", tuning, lambda g, _, x: g.xielu(x, how), {"x": 3 * x}, allowed=EXACT.result)
-    yield Trial("clamp", "", "map", tuning, lambda g, _, x: g.clamp(x, 0.5), {"x": x}, allowed=EXACT.result)
-    yield Trial("clip", "", "map", tuning, lambda g, _, x: g.clip(x, -0.5, 0.25), {"x": x}, allowed=EXACT.result)
-    yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
-    rows = Past(decode_batch(4))
+    yield trial("spread", lambda g, _, x: g.spread(x, known), x=normal(3, 4))
+    yield rounded("swish", lambda g, _, x: g.swish(x, 1.702), x=3 * x)
+    yield rounded("gelu_erf", lambda g, _, x: g.gelu_erf(x), x=3 * x)
+    yield rounded("xielu", lambda g, _, x: g.xielu(x, how), x=3 * x)
+    yield rounded("clamp", lambda g, _, x: g.clamp(x, 0.5), x=x)
+    yield rounded("clip", lambda g, _, x: g.clip(x, -0.5, 0.25), x=x)
+    yield rounded("softcap", lambda g, _, x: g.softcap(x, 5.0), x=300 * x)
+    yield from _moved(can)
+
+
+def _moved(can: Capabilities) -> Iterator[Trial]:
+    """Ops that move numbers or turn pairs of them."""
+    trial = partial(_map, can)
+    rounded, heads = partial(trial, allowed=EXACT.result), normal(3, 72)
     for size in (20, 32):
-        yield Trial(
-            "resize_heads", f"24 to {size}", "map", tuning, lambda g, _, x, size=size: g.resize_heads(x, 3, size),
-            {"x": normal(3, 72)},
-        )  # fmt: skip
+        yield trial("resize_heads", lambda g, _, x, size=size: g.resize_heads(x, 3, size), f"24 to {size}", x=heads)
     for pairing in get_args(Pairing):
-        yield Trial(
-            "turn", pairing, "map", tuning, lambda g, _, x, angles, pairing=pairing: g.turn(x, angles, 3, pairing),
-            {"x": normal(3, 72), "angles": normal(3, 16, seed=1)}, allowed=EXACT.result,
-        )  # fmt: skip
-    yield Trial(
-        "turn", "by halves of heads", "map", tuning, lambda g, _, x, angles: g.turn(x, angles, 6, "neox", 2),
-        {"x": normal(3, 72), "angles": normal(3, 24, seed=1)}, allowed=EXACT.result,
-    )  # fmt: skip
+        turned = lambda g, _, x, angles, pairing=pairing: g.turn(x, angles, 3, pairing)  # noqa: E731
+        yield rounded("turn", turned, pairing, x=heads, angles=normal(3, 16, seed=1))
+    halves = lambda g, _, x, angles: g.turn(x, angles, 6, "neox", 2)  # noqa: E731
+    yield rounded("turn", halves, "by halves of heads", x=heads, angles=normal(3, 24, seed=1))
     cache, keys = Cache("kv", 1, 8), np.zeros((4, PAGE, 1, 8), np.float32)
     placed = Past(Batch.of([(0, 70, [0, 0, 0])]).placed({0: [2, 1]}), {}, {"kv": (keys, keys)}, "f32")
-    yield Trial(
-        "embed_positions", "", "map", tuning,
-        lambda g, w, x: g.add(x, g.embed_positions(w["p"], cache)), {"x": normal(3, 64)},
-        {"p": Stored.of(normal(90, 64, seed=1))}, EXACT.result, past=placed,
+    yield rounded(
+        "embed_positions", lambda g, w, x: g.add(x, g.embed_positions(w["p"], cache)), x=normal(3, 64),
+        weights={"p": Stored.of(normal(90, 64, seed=1))}, past=placed,
     )  # fmt: skip
     blocks = Past(replace(Batch.of([(0, 0, [0] * 6), (1, 0, [0] * 6)]), outputs=(0, 8)))
     for kind in get_args(Blocks):
-        yield Trial(
-            "pick_blocks", kind, "map", tuning, lambda g, _, x, kind=kind: g.pick_blocks(x, 4, kind),
-            {"x": normal(12, 40)}, past=blocks,
-        )  # fmt: skip
-    yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
+        picked = lambda g, _, x, kind=kind: g.pick_blocks(x, 4, kind)  # noqa: E731
+        yield trial("pick_blocks", picked, kind, x=normal(12, 40), past=blocks)
+    yield trial("pick", lambda g, _, x: g.pick(x), x=normal(4, 256), past=Past(decode_batch(4)))
 
 
 def _embeddings(can: Capabilities) -> Iterator[Trial]:

@@ -46,7 +46,7 @@ MAP_BINARY = Kernel(
     "add",
     (
         Hole("binary", tuple(f"dense/binary/{part}" for part in ("add", "mul", "glu"))),
-        Hole("glu", ("moe/glu/clamped_swiglu",), optional=True),
+        Hole("glu", ("moe/glu/clamped_swiglu", "moe/glu/situ"), optional=True),
         PLAIN,
     ),
 )

@@ -52,7 +52,7 @@ GATING = Hole("gating", tuple(f"moe/gating/{part}" for part in ("softmax", "late
 CHOOSING = Hole("choosing", tuple(f"moe/choosing/{part}" for part in ("logits", "scores", "biased")))
 GROUPS = Hole("groups", ("moe/groups/one", "moe/groups/best"))
 ANSWER = Hole("answer", ("moe/answer/plain", "moe/answer/scaled"))
-GLU = Hole("glu", ("moe/glu/activated", "moe/glu/clamped_swiglu"), optional=True)  # for two matrices
+GLU = Hole("glu", ("moe/glu/activated", "moe/glu/clamped_swiglu", "moe/glu/situ"), optional=True)  # for two matrices
 BIAS = Hole("bias", ("moe/bias/none", "moe/bias/each"))
 SUMS = Hole("sums", ("moe/sums/plain", "moe/sums/scaled"))
 INPUT_SCALE = Hole("input scale", ("moe/input/plain", "moe/input/scaled"))

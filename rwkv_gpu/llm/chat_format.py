@@ -134,7 +134,8 @@ class ChatFormat:
         # If a turn has no end mark, as in GLM, the mark of the next turn ends it, if it is a special token.
         marks = tokenizer.encode(end or between, parse=True)
         special = [token for token in (marks if end else marks[:1]) if not tokenizer.piece(token)]
-        self.stop_ids = frozenset(special[:1])  # the first token of an end mark such as <|im_end|>\n
+        # The first token of an end mark such as <|im_end|>\n, except brackets of several parts.
+        self.stop_ids = frozenset([token for token in special if special.count(token) == 1][:1])
         self.ends = () if special or not end else (end.rstrip() or end,)
         self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # shared by many chats
         self.thought_ends = (between,) if between and not special else ()

@@ -55,7 +55,7 @@ class Indexed(Hybrid):
         for i, (attention, *others) in enumerate(self.blocks):
             assert isinstance(attention, AttendsToLatents), "all layers attend to latents"
             with g.layer(i):
-                x, chosen = chosen_self_attention(g, attention.p, x, chosen)
+                x, chosen = chosen_self_attention(g, attention.p, x, x, chosen)
                 for block in others:
                     x = block(g, x, x, self.eps)
         return x

@@ -7,7 +7,7 @@ import numpy as np
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Alternating, ClampedSwiglu, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
+from ..ops.vocabulary import Alternating, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
 from .dense import take_gates
 from .tensors import Tensors
 from .transformer import gates
@@ -26,6 +26,7 @@ class ExpertSizes:
     inner: tuple[int, ...]  # inner width of one expert; empty if only its tensors give it
     used: tuple[int, ...]  # experts of a row
     gating: Gating  # without its weights, for the first layer
+    eps: float = 0.0  # for norms inside of experts, if any
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Latent:
 
     down: Weight  # [C, D]
     up: Weight  # [D, C]
+    norm: Rms | None = None  # of the sum of experts
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def mixture(
     """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e chosen for h = norm(x)
 
     The router reads h, another norm of x, or `routed` without a norm. With a latent, experts read W_down h, and W_up
-    multiplies their sum.
+    multiplies their sum, or its norm.
     """
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, add, scale=scale)
@@ -113,7 +115,7 @@ def mixture(
         assert gate is not None
         inner = g.expert_glu(x, gate, up, routing, p.then, norm=norm, bias=biases, scales=scales, scaled=p.scales_input)
     else:
-        assert not isinstance(p.then, ClampedSwiglu), "it has a gate"
+        assert isinstance(p.then, str), "it has a gate"
         bias, sums = (*p.biases, None)[0], (*p.scales, None)[0]
         inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=bias, scale=sums)
     if p.adjugates is not None:
@@ -123,7 +125,7 @@ def mixture(
     weighted = not p.scales_input
     if p.latent is not None:
         y = g.expert_sum(inner, p.down, routing, bias=p.down_bias, weighted=weighted)
-        return g.linear(y, p.latent.up, add=add)
+        return g.linear(y, p.latent.up, add=add, norm=p.latent.norm)
     return g.expert_sum(inner, p.down, routing, add=add, bias=p.down_bias, weighted=weighted)
 
 
@@ -230,7 +232,7 @@ def take_mixture(
         inner = _of_layer(tensors, sizes.inner, i, "the width of experts")
     else:  # in some families, `feed_forward_length` is the width of one expert; in others, of all that a row uses
         inner = tensors.dimension(f"{at}_down_exps.weight", 2, 3)
-    latent = _take_latent(tensors, at, of)
+    latent = _take_latent(tensors, at, of, sizes.eps)
     width = of if latent is None else latent.down.shape[0]
     names = ("gate", "up") if gated else ("up",)
     matrices, scales = _take_matrices(tensors, at, names, (experts, inner, width))
@@ -276,12 +278,14 @@ def _take_gating(tensors: Tensors, sizes: ExpertSizes, i: int, *, biased: bool, 
     )
 
 
-def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
-    down, up = f"{at}_latent_down.weight", f"{at}_latent_up.weight"
+def _take_latent(tensors: Tensors, at: str, width: int, eps: float) -> Latent | None:
+    prefix = "routed" if f"{at}_routed_down.weight" in tensors else "latent"
+    down, up, norm = (f"{at}_{prefix}_{name}.weight" for name in ("down", "up", "norm"))
     if down not in tensors:
         return None
     size = tensors.dimension(down, 0)
-    return Latent(tensors.take(down, size, width), tensors.take(up, width, size))
+    weight = tensors.find(norm, size)
+    return Latent(tensors.take(down, size, width), tensors.take(up, width, size), Rms(weight, eps) if weight else None)
 
 
 def take_adjugates(file: GGUFFile, tensors: Tensors, arch: str, sizes: ExpertSizes, i: int) -> Adjugates:
@@ -307,7 +311,7 @@ def take_shared_expert(
     at = f"blk.{i}.ffn"
     own, inner = f"{at}_gate_inp{SHARED}.weight", tensors.dimension(f"{at}_down{suffix}.weight", 1)
     return SharedExpert(
-        gates=take_gates(tensors, at, inner, width, suffix, apart=isinstance(then, ClampedSwiglu))
+        gates=take_gates(tensors, at, inner, width, suffix, apart=not isinstance(then, str))
         if gated
         else tensors.take(f"{at}_up{suffix}.weight", inner, width),
         then=then,

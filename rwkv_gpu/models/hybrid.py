@@ -3,14 +3,14 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import REQUIRED, GGUFFile
-from ..ops.vocabulary import Attention, Cache, Ops, Pairing, Rms, Rope, Scores, State, Tensor, Weight
+from ..ops.vocabulary import Attention, Cache, Glu, Ops, Pairing, Rms, Rope, Scores, State, Tensor, Weight
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .heads import Head, read_head, take_head
@@ -143,7 +143,7 @@ class Attends:
 
 @dataclass(frozen=True)
 class AttendsToLatents:
-    """x + latent attention of norm(x)"""
+    """add + latent attention of norm(x)"""
 
     p: LatentSelfAttention
     states = ()
@@ -152,9 +152,14 @@ class AttendsToLatents:
     def caches(self) -> Sequence[Cache]:
         return self.p.caches
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
-        assert add is x, "it adds to what it looks at"
-        return latent_self_attention(g, self.p, x)
+    def __call__(
+        self,
+        g: Ops[Tensor],
+        x: Tensor,
+        add: Tensor | None,
+        eps: float,  # noqa: ARG002 - its norm knows
+    ) -> Tensor:
+        return latent_self_attention(g, self.p, x, add)
 
     def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:  # noqa: ARG002 - its norm knows
         """Writes the latents of norm(x)."""
@@ -350,14 +355,16 @@ class HybridFile:
             )
         )
 
-    def feed(self, i: int, inner: int, norm: str = "ffn_norm.weight", *, scale: float = 1.0) -> GatedFeed:
+    def feed(
+        self, i: int, inner: int, norm: str = "ffn_norm.weight", *, scale: float = 1.0, then: Glu = "silu"
+    ) -> GatedFeed:
         """A gated feed-forward."""
         at, width, tensors = f"blk.{i}.ffn", self.sizes.width, self.tensors
         return GatedFeed(
             FeedForward(
                 Rms(tensors.take(f"blk.{i}.{norm}", width), self.sizes.eps),
-                take_gates(tensors, at, inner, width),
-                "silu",
+                take_gates(tensors, at, inner, width, apart=not isinstance(then, str)),
+                then,
                 Output(
                     tensors.take(f"{at}_down.weight", width, inner),
                     tensors.find(f"{at}_down.bias", width),
@@ -368,17 +375,25 @@ class HybridFile:
         )
 
     def experts(
-        self, i: int, experts: ExpertSizes, *, norm: str = "ffn_norm", shared: bool = False, scale: float = 1.0
+        self,
+        i: int,
+        experts: ExpertSizes,
+        *,
+        norm: str = "ffn_norm",
+        shared: bool = False,
+        scale: float = 1.0,
+        then: Glu = "silu",
     ) -> Experts:
         """Experts behind a norm."""
         before = self.tensors.take(f"blk.{i}.{norm}.weight", self.sizes.width)
-        return Experts(before, take_mixture(self.tensors, experts, i, shared=shared), scale)
+        return Experts(before, take_mixture(self.tensors, experts, i, shared=shared, then=then), scale)
 
-    def second(self, i: int, experts: ExpertSizes) -> Block:
+    def second(self, i: int, experts: ExpertSizes, then: Glu = "silu") -> Block:
         """The second half of a layer: a feed-forward in the leading layers, experts in the others."""
         if i < self.integer("leading_dense_block_count", 0, self.sizes.layers, default=0):
-            return self.feed(i, self.inner)
-        return self.experts(i, experts, shared=self.integer("expert_shared_count", 0, 64, default=0) > 0)
+            return self.feed(i, self.inner, then=then)
+        shared = self.integer("expert_shared_count", 0, 64, default=0) > 0
+        return self.experts(i, experts, shared=shared, then=then)
 
     def model(
         self,
@@ -390,8 +405,9 @@ class HybridFile:
         head_layer: TakeLayer | None = None,
         head_norm_eps: float | None = None,
         kind: type[Hybrid] = Hybrid,
+        **more: Any,
     ) -> Hybrid:
-        """Builds a model of these layers, of the given kind; refuses further tensors.
+        """Builds a model of these layers, of the given kind with `more` fields; refuses further tensors.
 
         `head_layer` reads the layer of a draft head. With `head_norm_eps` the last norm of the head is a layer norm.
         """
@@ -404,7 +420,7 @@ class HybridFile:
         tensors.refuse_the_rest()
         ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)
         found = self._head(ends, head_layer, head_norm_eps)
-        return kind(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found)
+        return kind(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found, **more)
 
     def _head(self, ends: Ends, take: TakeLayer | None, norm_eps: float | None) -> FileHead | None:
         """The draft heads of the file. Each has the tensors of a layer, which `take` reads."""

@@ -26,6 +26,8 @@ from ..ops.vocabulary import (
 from .tensors import Tensors
 
 INDEX_EPS = 1e-6  # eps of the norm of an indexer's keys
+NONE: Activation = "none"
+SIGMOID: Activation = "sigmoid"
 STEP = 8  # kernels need multiples of this: dims of latents, and dims that rotate
 
 
@@ -41,7 +43,7 @@ class LatentSizes:
     value: int  # V, of a head's answer
     q_rank: int  # rank of the queries; 0 if they are one product
     eps: float
-    gated: bool = False  # True if each head has a gate
+    gated: bool = False  # True if each head, or each of its numbers, has a gate
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class LatentSelfAttention:
     cache: Cache
     how: LatentAttention
     scale: float  # multiplies its output
-    gate: Weight | None = None  # [H, D]
+    gate: Weight | None = None  # [H, D], or [H · V, D]
     index: Indexer | None = None
 
     @property
@@ -97,25 +99,27 @@ class LatentSelfAttention:
         return (self.cache, self.index.cache) if self.index else (self.cache,)
 
 
-def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
+def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, add: Tensor | None) -> Tensor:
     """Like `chosen_self_attention`, without the chosen positions"""
-    return chosen_self_attention(g, p, x)[0]
+    return chosen_self_attention(g, p, x, add)[0]
 
 
 def chosen_self_attention(
-    g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, chosen: Tensor | None = None
+    g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, add: Tensor | None, chosen: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """x + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
+    """add + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
 
     h = norm(x), [c | p] = W_kv h. If there is a gate, the result of a head is multiplied by its sigmoid(W_g h). The
     positions j of a row are those that an indexer chooses, those `chosen` before, or all. Also returns the chosen
     positions.
     """
-    more = [p.gate] if p.gate else [p.index.k, p.index.weights] if p.index else []
-    weights = [p.q_down or p.q, p.kv_down, *more]
-    last: Activation = "sigmoid" if p.gate else "none"
-    then: list[Activation] = ["none", "none", *[last] * len(more)]
+    weights, then = [p.q_down or p.q, p.kv_down], [NONE, NONE]
+    if p.index:
+        weights, then = [*weights, p.index.k, p.index.weights], [*then, NONE, NONE]
+    if p.gate:
+        weights, then = [*weights, p.gate], [*then, SIGMOID]
     q, z, *others = g.linears([x] * len(weights), weights, then=then, norm=p.norm)
+    gate = others.pop() if p.gate else None
     if p.index:
         low, (k, by_head) = q, others
         q, index_q = g.linears([low, low], [p.q, p.index.q], norm=p.q_norm)
@@ -126,9 +130,9 @@ def chosen_self_attention(
     absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
     y = g.latent_attention(absorbed, q, z, p.cache, p.how, chosen=chosen)  # [T, H · C]
     y = g.head_linear(y, p.v_up)
-    if p.gate:
-        y = g.scale_rows(y, others[0])
-    return g.linear(y, p.output, add=x, scale=p.scale), chosen
+    if gate is not None:
+        y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
+    return g.linear(y, p.output, add=add, scale=p.scale), chosen
 
 
 def write_latents(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> None:
@@ -173,10 +177,16 @@ def take_latent_attention(
             s.eps,
             scores.temperature,
         ),
-        gate=tensors.take(f"{at}_gate.weight", s.heads, s.width) if s.gated else None,
+        gate=_take_gate(tensors, f"{at}_gate.weight", s) if s.gated else None,
         scale=scale,
         index=_take_indexer(tensors, index, sizes, i) if index else None,
     )
+
+
+def _take_gate(tensors: Tensors, name: str, s: LatentSizes) -> Weight:
+    """The matrix of gates, with a row for each head, or for each of its numbers."""
+    by_head = name in tensors and tensors.dimension(name, 0) == s.heads
+    return tensors.take(name, s.heads if by_head else s.heads * s.value, s.width)
 
 
 def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: int) -> Indexer:

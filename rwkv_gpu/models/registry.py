@@ -62,6 +62,7 @@ MODULES = {
     "granitehybrid": "granitehybrid",
     "hrm_text": "hrm_text",
     "jamba": "jamba",
+    "kimi-k3": "kimi_k3",
     "kimi-linear": "kimi_linear",
     "lfm2": "lfm2",
     "lfm2moe": "lfm2",

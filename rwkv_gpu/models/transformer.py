@@ -18,6 +18,7 @@ from ..ops.vocabulary import (
     LayerNorm,
     Ops,
     Rms,
+    Situ,
     Tensor,
     Weight,
     Xielu,
@@ -84,7 +85,7 @@ class FeedForward:
     norm: AnyNorm | None  # before the matrices
     # Gate and up: alternating rows [2 · inner, D]; two weights if their formats differ; or up alone, [inner, D].
     gates: Alternating | tuple[Weight, Weight] | Weight
-    then: Glu | Xielu  # a clamped one needs separate gate and up, xIELU only up
+    then: Glu | Xielu  # one of both needs separate gate and up, xIELU only up
     output: Output
     biases: tuple[Weight | None, ...] = ()  # [inner], biases of separate gate and up, or of up alone
 
@@ -165,7 +166,7 @@ def gates(
     biases: tuple[Weight | None, ...] = (),
 ) -> Tensor:
     """The feed-forward up to its last matrix, as in `inner`, from these matrices."""
-    if isinstance(then, ClampedSwiglu):
+    if isinstance(then, ClampedSwiglu | Situ):
         assert isinstance(matrices, tuple), "gate and up are apart"
         gate, up = g.linears([x, x], matrices, bias=biases or (None, None), norm=norm)
         return g.gated(gate, up, then)

@@ -14,7 +14,6 @@ from typing import Any
 from .vocabulary import (
     Activation,
     AnyNorm,
-    ClampedSwiglu,
     Gating,
     Glu,
     HeadRows,
@@ -147,7 +146,7 @@ class AdaptedOps:
         assert not scaled, "experts that scale what they read are not adapted"
         (b, b_up), (s, s_up) = bias or (None, None), scales or (None, None)
         others = self.expert_linear(x, up, routing, norm=norm, bias=b_up, scale=s_up)
-        if isinstance(then, ClampedSwiglu):
+        if not isinstance(then, str):
             return g.gated(self.expert_linear(x, gate, routing, norm=norm, bias=b, scale=s), others, then)
         return g.mul(self.expert_linear(x, gate, routing, then=then, norm=norm, bias=b, scale=s), others)
 

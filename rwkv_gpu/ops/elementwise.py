@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.shader import Constant
-from .vocabulary import NUMBER, NUMBERS, Activation, ClampedSwiglu, Glu
+from .vocabulary import NUMBER, NUMBERS, Activation, Glu
 
 Array = npt.NDArray[Any]
 
@@ -45,10 +45,16 @@ def clamped_swiglu(gate: Array, up: Array, *numbers: np.float32) -> Array:
     return y
 
 
+def situ(gate: Array, up: Array, limit: np.float32, up_limit: np.float32) -> Array:
+    """`Situ` of gate and up"""
+    y: Array = limit * np.tanh(gate / limit) * sigmoid(gate) * (up_limit * np.tanh(up / up_limit))
+    return y
+
+
 def gated(then: Glu, gate: Array, up: Array) -> Array:
-    """then(gate) · up, or a `ClampedSwiglu`"""
-    if isinstance(then, ClampedSwiglu):
-        return clamped_swiglu(gate, up, *map(np.float32, then.numbers))
+    """then(gate) · up, or a `ClampedSwiglu` or `Situ`"""
+    if not isinstance(then, str):
+        return ELEMENTWISE[then.f].compute(gate, up, *map(np.float32, then.numbers))
     return FUNCTIONS[then](gate) * up
 
 
@@ -97,6 +103,7 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
         links=("moe/glu/clamped_swiglu",),
         constants={"THEN": NUMBER["none"]},
     ),
+    "situ": Elementwise(situ, "dense/binary/glu", ("LIMIT", "UP_LIMIT"), links=("moe/glu/situ",)),
     **{
         name: Elementwise(
             function, "dense/unary/activation", links=("lib/activation",), constants={"THEN": NUMBER[name], **NUMBERS}

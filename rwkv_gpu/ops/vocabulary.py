@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ UNBOUNDED = 3e38  # larger than any value in a model
 class ClampedSwiglu:
     """s(min(gate, limit)) · (up within ±limit + shift), s(a) = a · sigmoid(alpha · a): a clamped gate"""
 
+    f: ClassVar = "glu"  # its row in ELEMENTWISE
     limit: float
     alpha: float = 1.0
     shift: float = 0.0
@@ -46,7 +47,21 @@ class ClampedSwiglu:
         return self.limit, self.alpha, self.shift, *bounds
 
 
-Glu = Activation | ClampedSwiglu
+@dataclass(frozen=True)
+class Situ:
+    """s(gate, limit) · sigmoid(gate) · s(up, up_limit), s(x, l) = l · tanh(x / l): gate and up within limits"""
+
+    f: ClassVar = "situ"
+    limit: float
+    up_limit: float
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Both limits."""
+        return self.limit, self.up_limit
+
+
+Glu = Activation | ClampedSwiglu | Situ
 
 
 @dataclass(frozen=True)
@@ -518,9 +533,9 @@ class Ops(Protocol[Tensor]):
         return self._by_element("mul", x, y, first=first)
 
     def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
-        """then(gate) · up, by element, or a `ClampedSwiglu` of both"""
-        if isinstance(then, ClampedSwiglu):
-            return self._by_element("glu", gate, up, numbers=then.numbers)
+        """then(gate) · up, by element, or a `ClampedSwiglu` or `Situ` of both"""
+        if not isinstance(then, str):
+            return self._by_element(then.f, gate, up, numbers=then.numbers)
         return self.mul(self.activate(gate, then), up)
 
     def xielu(self, x: Tensor, how: Xielu) -> Tensor:
@@ -758,7 +773,7 @@ class Ops(Protocol[Tensor]):
         """y[t, j] = then(s_G,e G_e h + b_G,e) · (s_U,e U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
 
         Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M], scales [E]. Where
-        `scaled`, h is multiplied by shares[t, j]. A `ClampedSwiglu` takes both sums.
+        `scaled`, h is multiplied by shares[t, j]. A `ClampedSwiglu` or `Situ` takes both sums.
         """
 
     def expert_linear(

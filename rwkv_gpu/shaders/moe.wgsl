@@ -160,6 +160,11 @@ fn glu(gate: f32, up: f32) -> f32 {
     return min(a / (1.0 + exp(-ALPHA * a)), MOST_ACTIVATED) * (clamp(up, -LIMIT, LIMIT) + SHIFT);
 }
 
+//# glu/situ: Gate and up are bounded by tanh, which is 1 from 10 on; some drivers' overflows past 44.
+fn within(x: f32, limit: f32) -> f32 { return limit * tanh(clamp(x / limit, -10.0, 10.0)); }
+
+fn glu(gate: f32, up: f32) -> f32 { return within(gate, LIMIT) / (1.0 + exp(-gate)) * within(up, UP_LIMIT); }
+
 //# input/plain
 fn input_scale(_n: u32) -> f32 { return 1.0; }
 

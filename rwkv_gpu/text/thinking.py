@@ -92,6 +92,10 @@ MARKS = {
     "<think:opensource>": Marks("<think:opensource>", "</think:opensource>"),
     "[THINK]": Marks("[THINK]", "[/THINK]", control=True),
     "<seed:think>": Marks("<seed:think>", "</seed:think>"),
+    "<|open|>": Marks(
+        "<|open|>think<|sep|>", "<|close|>think<|sep|>", control=True,
+        wraps=("<|open|>response<|sep|>", "<|close|>response<|sep|><|close|>message<|sep|>"),
+    ),
     "<response>": Marks("<think>", "</think>", wraps=("<response>", "</response>")),
 }  # fmt: skip
 
@@ -192,7 +196,7 @@ class Thinking:
         self.inside, self._due = opens_thinking(prompt, opening), begun.due
         self._marks = {False: opening, True: closing}
         self._wraps = wraps
-        self._wrapped = False  # whether the next mark ends the answer
+        self._wrapped = wraps is not None and prompt.endswith(wraps[0])  # whether the next mark ends the answer
         self._held = ""
         self._fresh = self.inside or begun.closed or prompt.rstrip().endswith(closing)  # right after a mark
 

@@ -761,6 +761,44 @@ def ling(seed: int) -> Made:
     return tensors, keys | SIGMOID | sizes
 
 
+def kimi_k3(seed: int) -> Made:
+    """A small Kimi K3: three layers, the first with KDA; a new residual stream in layers 1 and 3; latent experts."""
+    (tensors, keys), (delta, more) = latent(seed, 3), ling(seed)
+    g, width, heads, size, value, low = Source(seed + 2), 64, 3, 32, 24, 48
+    tensors = {name: one for name, one in tensors.items() if not name.startswith("blk.0.attn_")}
+    tensors |= {name: one for name, one in delta.items() if name.startswith(("blk.0.attn_", "blk.0.ssm_"))}
+    inner, at = heads * size, "blk.0"
+    del tensors[f"{at}.ssm_g_a.weight"]
+    tensors |= {
+        f"{at}.ssm_f_a.weight": (g.matrix(size, width), "Q8_0"),
+        f"{at}.ssm_f_b.weight": (g.matrix(inner, size), "Q8_0"),
+        f"{at}.ssm_g.weight": (g.matrix(inner, width), "Q8_0"),
+        f"{at}.ssm_a": (-g.uniform(heads) - 0.5, "F32"),
+        "output_res_score.weight": (3 * g.vector(width), "F32"),
+    }
+    for i in range(3):
+        at = f"blk.{i}"
+        for name in ("attn", "ffn"):
+            tensors[f"{at}.{name}_res_score.weight"] = 3 * g.vector(width), "F32"
+        if i:
+            tensors |= {
+                f"{at}.attn_gate.weight": (g.matrix(heads * value, width), "F16"),
+                f"{at}.exp_probs_b.bias": (g.vector(4), "F32"),
+                f"{at}.ffn_routed_down.weight": (g.matrix(low, width), "F16"),
+                f"{at}.ffn_routed_up.weight": (g.matrix(width, low), "F16"),
+                f"{at}.ffn_routed_norm.weight": (g.vector(low, 1), "F32"),
+                f"{at}.ffn_gate_exps.weight": (g.matrix(4, 32, low), "F16"),
+                f"{at}.ffn_up_exps.weight": (g.matrix(4, 32, low), "F16"),
+                f"{at}.ffn_down_exps.weight": (g.matrix(4, low, 32), "Q8_0"),
+            }
+    own: Keys = {
+        "attention.head_count_kv": [0, 1, 1], "expert_latent_length": low, "attn_res.block_size": 2,
+        "activation.situ_beta": 1.5, "activation.situ_linear_beta": 2.5, "expert_feed_forward_length": 32,
+    }  # fmt: skip
+    of_delta = {name: value for name, value in more.items() if name.startswith(("ssm.", "kda.gate", "kda.head"))}
+    return tensors, keys | of_delta | SIGMOID | own
+
+
 def lightning(seed: int) -> Made:
     """A small MiniMax-01: two layers of lightning attention, one layer of attention, and experts in all."""
     tensors, keys = renamed(transformer(seed, FEW_EXPERTS, experts=4, layers=3), {}, HALF)
@@ -1168,6 +1206,7 @@ MODELS = {
     "plamo2": lambda: plamo2(78),
     "jamba": lambda: jamba(79),
     "bailingmoe3": lambda: ling(80),
+    "kimi-k3": lambda: kimi_k3(183),
     "minimax-01": lambda: lightning(81),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(

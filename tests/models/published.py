@@ -122,6 +122,7 @@ nemotron         nemotron         nvidia/Minitron-4B-Base                  llama
 paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA}
 pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA}
 bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
+kimi-k3          kimi-k3          moonshotai/Kimi-K3                       gpt2  kimi-k2       -   bos=[BOS] eos=<|end_of_msg|> -=<|open|> -=<|close|> -=<|sep|> unknown=[UNK] padding=[PAD]
 minimax-01       minimax-01       MiniMaxAI/MiniMax-M1-40k                 gpt2  minimax-m2    B   bos=<beginning_of_sentence> eos=<end_of_sentence> unknown=<unk>
 plamo2           plamo2           pfnet/plamo-2-1b                         plamo2 default      -   {PLAMO}
 plamo3           plamo3           pfnet/plamo-3-nict-2b-base               plamo2 default      -   {PLAMO}
@@ -153,6 +154,7 @@ laguna           laguna           poolside/Laguna-XS.2                     gpt2 
 TEMPLATES = {
     "inclusionAI/Ling-3.0-flash": "inclusionai-ling-3.0-flash",
     "MiniMaxAI/MiniMax-M1-40k": "MiniMax-M1",
+    "moonshotai/Kimi-K3": "Kimi-K3",
     "MiniMaxAI/MiniMax-M2": "MiniMax-M2",
     "XHToken/Spark-X2.5-1.7B": "Spark2.5",
     "tencent/Hy3": "tencent-Hy3",

@@ -20,7 +20,7 @@ from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Alternating, HeadSlice, RowRange, StackedVectors, Weight
+from rwkv_gpu.ops.vocabulary import Alternating, ComputedWeight, HeadSlice, RowRange, StackedVectors, Weight
 
 Arrays = Mapping[str, np.ndarray]
 SLOTS = 4
@@ -42,6 +42,8 @@ def tensor_of(file: GGUFFile, weight: Weight) -> TensorInfo:
 def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
     if isinstance(weight, StackedVectors):
         return np.concatenate([_floats(file, part).reshape(-1) for part in weight.parts]).reshape(weight.shape)
+    if isinstance(weight, ComputedWeight):
+        return np.asarray(weight.make(*(_floats(file, part) for part in weight.parts)), np.float32)
     if isinstance(weight, Alternating):
         return np.stack([_floats(file, part) for part in weight.parts], axis=1).reshape(weight.shape)
     if isinstance(weight, HeadSlice):

@@ -87,6 +87,18 @@ def test_a_template_with_answer_marks_reports_them():
     assert marks_of("{{ '<think>' }} <tool_response>").wraps is None
 
 
+@pytest.mark.parametrize("thinks", [True, False])
+def test_an_answer_of_kimi_k3_is_split_at_its_parts(thinks):
+    marks = marks_of("{{ '<|open|>' + tag }}")
+    parts = {"think": "hm", "response": "Yes."} if thinks else {"response": "Yes."}
+    answer = "".join(f"<|open|>{name}<|sep|>{text}<|close|>{name}<|sep|>" for name, text in parts.items())
+    begun = f"<|open|>{next(iter(parts))}<|sep|>"
+    splitter = marks.splitter(f"<|open|>message role=\"assistant\"<|sep|>{begun}")
+    found = [part for letter in f"{answer.removeprefix(begun)}<|close|>message<|sep|>" for part in splitter.feed(letter)]
+    assert "".join(part.text for part in found if part.thinking) == ("hm" if thinks else "")
+    assert "".join(part.text for part in (*found, *splitter.flush()) if not part.thinking) == "Yes."
+
+
 def test_line_ends_after_thoughts_that_a_prompt_has_closed_are_no_part_of_the_answer():
     assert run(list("\n\nYes.\n\n"), "Assistant: <think>\n</think>") == [("Yes.\n\n", False)]
     assert run(list("\n\nYes."), "Assistant:") == [("\n\nYes.", False)]

@@ -23,6 +23,7 @@ from ...ops.vocabulary import (
     LayerNorm,
     Pairing,
     Rms,
+    Situ,
     Xielu,
 )
 from ..trials import Array, Compute, Past, Stored, Trial
@@ -57,6 +58,8 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield trial("mul_columns", lambda g, _, x, z: g.mul_columns(x, z, 5), x=x, z=normal(3, 300))
     clamps, how = ClampedSwiglu(1.0, shift=0.5, bounds_activation=True), Xielu(0.7, 1.1, 0.5, -1e-6)
     yield rounded("gated", lambda g, _, x, z: g.gated(x, z, clamps), "clamped", x=3 * x, z=3 * z)
+    within = Situ(1.5, 2.5)
+    yield rounded("gated", lambda g, _, x, z: g.gated(x, z, within), "within limits", x=30 * x, z=30 * z)
     weights = {"by": Stored.of(normal(257, seed=2))}
     yield trial("scale_columns", lambda g, w, x: g.scale_columns(x, w["by"]), x=x, weights=weights)
     yield trial("shift_columns", lambda g, w, x: g.shift_columns(x, w["by"]), x=x, weights=weights)

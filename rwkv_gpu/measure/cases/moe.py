@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -14,9 +15,11 @@ from ...kernels.expert_config import ExpertConfig, ExpertKernel
 from ...kernels.kernel import CLOSE
 from ...kernels.parts import FORMAT, UNIT_OF_ALL
 from ...kernels.registry import expert_trials, gemm_trials
-from ...ops.vocabulary import ClampedSwiglu, Gating, Rms, Routing
+from ...ops.vocabulary import ClampedSwiglu, Gating, Glu, Rms, Routing, Situ
 from ..trials import Array, Stored, Trial
 from .common import BY_NAME, F32, SOME, normal
+
+CLAMPS = ClampedSwiglu(1.0, 1.702, 1.0)
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -148,6 +151,7 @@ def _ways(
         )  # fmt: skip
     for what, compute in (
         ("biases, scales and clamps", _biased),
+        ("limits of gate and up", partial(_biased, then=Situ(1.0, 2.0))),
         ("halves, scaled", _scaled),
         ("without a gate", _ungated),
     ):
@@ -162,10 +166,10 @@ def _ways(
             )  # fmt: skip
 
 
-def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
+def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array, then: Glu = CLAMPS) -> Any:
     routing, biases = Routing(experts, shares), (w["gate_bias"], w["up_bias"])
     how: dict[str, Any] = {"bias": biases, "scales": (w["scales"], w["bias"])}
-    inner = g.expert_glu(x, w["gate"], w["up"], routing, ClampedSwiglu(1.0, 1.702, 1.0), **how)
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, then, **how)
     return g.expert_sum(inner, w["down"], routing, add=add, bias=w["down_bias"])
 
 

@@ -15,7 +15,7 @@ from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, SortChoices
 from ..nodes.stage import Links
 from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
-from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, ClampedSwiglu, Gating, Glu, Rms, Weight
+from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .matrix_units import decoded_weights, w_exponent
 from .quantising import in_units, quantise
@@ -378,9 +378,9 @@ def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
 
 def _glu_parts(then: Glu) -> tuple[tuple[str, ...], dict[str, Constant]]:
     """The parts that combine gate and up, and their constants."""
-    if not isinstance(then, ClampedSwiglu):
+    if isinstance(then, str):
         return ("moe/glu/activated",), {"THEN": NUMBER[then]}
-    row = ELEMENTWISE["glu"]
+    row = ELEMENTWISE[then.f]
     numbers = {name: float(number) for name, number in zip(row.numbers, then.numbers, strict=True)}
     return row.links, {**row.constants, **numbers}
 

@@ -163,7 +163,7 @@ CHOOSE_KEYS = Kernel(
     ("attention/eight",),
     tolerance=CLOSE,
 )
-# The results of latent attention, which has no windows, sinks or gates.
+# The results of latent attention, which has no sinks or gates.
 LATENT_REST = (
     REACH.only("window"),
     SINK.only("none").maybe(),

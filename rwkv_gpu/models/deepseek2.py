@@ -1,14 +1,12 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and related models: latent attention, and mixtures of experts.
 
-The first layers are dense. MiniCPM 3 has additional scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2
-and GLM-5, an indexer chooses the keys that a row sees.
+The first layers are dense. MiniCPM 3 has additional scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2,
+GLM-5 and dots3-note, an indexer chooses the keys that a row sees; other layers of dots3-note have windows.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import KeyIndex, Ops, Pairing, Rms, Rope, Scores, Temperature, Tensor
@@ -16,7 +14,7 @@ from .dense_families import BASE_WIDTH, DEPTH, EMBEDDING
 from .experts import ExpertSizes
 from .hybrid import AttendsToLatents, Block, GatedFeed, Hybrid, HybridFile
 from .latent import STEP, IndexSizes, LatentScores, LatentSizes, chosen_self_attention, take_latent_attention
-from .rope import MAGNITUDE
+from .rope import BASE, MAGNITUDE
 from .tensors import LONGEST_CONTEXT
 from .transformer import FeedForward, Output
 
@@ -34,11 +32,13 @@ class LatentForm:
     glu: bool = True  # True if a feed-forward has a gate; otherwise it uses relu²
     index: Pairing | None = None  # how an indexer rotates pairs; None without an indexer
     routing: Scores = "softmax"  # for files without this key
+    windows: bool = False  # True if some layers have windows and sizes of their own, and all have gates and normed keys
 
 
 FORMS = {
     "deepseek2": LatentForm(),
     "deepseek32": LatentForm(index="neox"),
+    "dots3note": LatentForm(index="neox", routing="sigmoid", windows=True),
     "glm-dsa": LatentForm(index="normal", routing="sigmoid"),
     "minicpm3": LatentForm(pairing="neox", scaled=True),
     "mistral4": LatentForm(),
@@ -69,8 +69,9 @@ def load(file: GGUFFile) -> Hybrid:
     latent = _read_sizes(source)
     scores = _read_scores(source, latent)
     index = _read_index(source, latent, scores.rope)
+    kinds = _read_windows(source, latent, scores) if form.windows else [(latent, scores)] * layers
     attentions = [
-        AttendsToLatents(take_latent_attention(file, source.tensors, latent, scores, i, scale=branch, index=index[i]))
+        AttendsToLatents(take_latent_attention(file, source.tensors, *kinds[i], i, scale=branch, index=index[i]))
         for i in range(layers)
     ]
     blocks = list(zip(attentions, _take_feeds(source, branch), strict=True))
@@ -98,7 +99,7 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
         raise tensors.bad(f"metadata key '{at}.key_length'", str(key), f"more than the {rotary} dims that rotate")
     return LatentSizes(
         width=source.sizes.width,
-        heads=source.heads,
+        heads=source.by_layer("attention.head_count")[0],
         latent=source.integer("attention.kv_lora_rank", 1, 1 << 14),
         nope=key - rotary,
         rotary=rotary,
@@ -106,6 +107,33 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
         q_rank=tensors.dimension("blk.0.attn_q_a.weight", 0) if "blk.0.attn_q_a.weight" in tensors else 0,
         eps=source.sizes.eps,
     )
+
+
+def _read_windows(
+    source: HybridFile, latent: LatentSizes, scores: LatentScores
+) -> list[tuple[LatentSizes, LatentScores]]:
+    """The sizes and scores of each layer, if layers with windows have their own."""
+    at, tensors = f"{source.arch}.attention", source.tensors
+    key = source.integer("attention.key_length_mla_swa")
+    if key <= latent.rotary or scores.rope is None:
+        expected = f"more than the {latent.rotary} dims that rotate"
+        raise tensors.bad(f"metadata key '{at}.key_length_mla_swa'", str(key), expected)
+    base = source.file.float(f"{source.arch}.rope.freq_base_swa", *BASE)
+    near = LatentScores(replace(scores.rope, base=base), key**-0.5, scores.temperature)
+    far = replace(latent, gated=True, key_norm=True)
+    sizes = replace(
+        far,
+        latent=source.integer("attention.kv_lora_rank_swa", 1, 1 << 14),
+        nope=key - latent.rotary,
+        value=source.integer("attention.value_length_mla_swa"),
+        window=source.integer("attention.sliding_window", 1, LONGEST_CONTEXT),
+    )
+    heads = source.by_layer("attention.head_count")
+    windows = source.flags("attention.sliding_window_pattern")
+    return [
+        (replace(sizes, heads=count), near) if window else (replace(far, heads=count), scores)
+        for count, window in zip(heads, windows, strict=True)
+    ]
 
 
 def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> list[IndexSizes | None]:
@@ -131,11 +159,10 @@ def _indexed_layers(source: HybridFile) -> list[bool]:
     if key not in source.file.metadata:
         shares = source.arch == "glm-dsa" and source.sizes.context >= SHARING_CONTEXT
         return [not shares or i < 2 or i % 4 == 2 for i in range(layers)]
-    found = np.asarray(source.file.metadata[key])
-    if found.ndim != 1 or len(found) < layers or found.dtype.kind not in "biu" or not found[0]:
-        expected = f"{layers} booleans, the first of which is true"
-        raise source.tensors.bad(f"metadata key '{key}'", str(found), expected)
-    return [bool(one) for one in found[:layers]]
+    found = source.flags("attention.indexer.types")
+    if not found[0]:
+        raise source.tensors.bad(f"metadata key '{key}'", str(found), "true for the first layer")
+    return found
 
 
 def _read_scores(source: HybridFile, sizes: LatentSizes) -> LatentScores:

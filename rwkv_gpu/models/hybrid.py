@@ -293,14 +293,18 @@ class HybridFile:
 
     def recurrent_layers(self, interval: int) -> list[bool]:
         """True if each layer is recurrent: the file has a flag per layer, or the period of attention layers."""
-        key, layers = f"{self.arch}.attention.recurrent_layers", self.sizes.layers
-        if key in self.file.metadata:
-            said = np.asarray(self.file.metadata[key])
-            if said.ndim != 1 or len(said) < layers or said.dtype.kind not in "biu":
-                raise self.tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
-            return [bool(one) for one in said[:layers]]
+        if f"{self.arch}.attention.recurrent_layers" in self.file.metadata:
+            return self.flags("attention.recurrent_layers")
         interval = self.integer("full_attention_interval", 1, 1024, default=interval)
-        return [(i + 1) % interval != 0 for i in range(layers)]
+        return [(i + 1) % interval != 0 for i in range(self.sizes.layers)]
+
+    def flags(self, key: str) -> list[bool]:
+        """A flag for each layer, which the file must have."""
+        key, layers = f"{self.arch}.{key}", self.sizes.layers
+        said = np.asarray(self.file.metadata.get(key))
+        if said.ndim != 1 or len(said) < layers or said.dtype.kind not in "biu":
+            raise self.tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
+        return [bool(one) for one in said[:layers]]
 
     def read_experts(self, *, scores: Scores = "softmax", normalise: bool | None = None) -> ExpertSizes:
         """The sizes of all mixtures."""

@@ -44,6 +44,8 @@ class LatentSizes:
     q_rank: int  # rank of the queries; 0 if they are one product
     eps: float
     gated: bool = False  # True if each head, or each of its numbers, has a gate
+    key_norm: bool = False  # True if the part of a key that rotates is normed
+    window: int = 0  # positions that a row sees; 0 is all
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,14 @@ class Indexer:
 
 
 @dataclass(frozen=True)
+class NormedKey:
+    """Parameters of the part of a key that rotates."""
+
+    down: Weight  # [R, D]
+    norm: Rms
+
+
+@dataclass(frozen=True)
 class LatentSelfAttention:
     """Parameters and cache of one latent attention."""
 
@@ -83,7 +93,8 @@ class LatentSelfAttention:
     q_down: Weight | None  # [rank, D], if queries are of low rank
     q_norm: Rms | None
     q: Weight  # [H · (nope + R), rank or D]
-    kv_down: Weight  # [C + R, D]
+    kv_down: Weight  # [C + R, D]; [C, D] if keys are normed
+    key: NormedKey | None  # the last R rows, if keys are normed
     k_up: Weight  # [H, C, nope], transposed
     v_up: Weight  # [H, V, C]
     output: Weight  # [D, H · V]
@@ -109,16 +120,20 @@ def chosen_self_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """add + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
 
-    h = norm(x), [c | p] = W_kv h. If there is a gate, the result of a head is multiplied by its sigmoid(W_g h). The
-    positions j of a row are those that an indexer chooses, those `chosen` before, or all. Also returns the chosen
-    positions.
+    h = norm(x), [c | p] = W_kv h; p may be normed. If there is a gate, the result of a head is multiplied by its
+    sigmoid(W_g h). The positions j of a row are those that an indexer chooses, those `chosen` before, those in its
+    window, or all. Also returns the chosen positions.
     """
     weights, then = [p.q_down or p.q, p.kv_down], [NONE, NONE]
     if p.index:
         weights, then = [*weights, p.index.k, p.index.weights], [*then, NONE, NONE]
     if p.gate:
         weights, then = [*weights, p.gate], [*then, SIGMOID]
+    if p.key:
+        weights, then = [*weights, p.key.down], [*then, NONE]
     q, z, *others = g.linears([x] * len(weights), weights, then=then, norm=p.norm)
+    if p.key:
+        z, others = _with_key(g, p.key, z, others.pop()), others
     gate = others.pop() if p.gate else None
     if p.index:
         low, (k, by_head) = q, others
@@ -128,7 +143,8 @@ def chosen_self_attention(
     elif p.q_down:
         q = g.linear(q, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
     absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
-    y = g.latent_attention(absorbed, q, z, p.cache, p.how, chosen=chosen)  # [T, H · C]
+    seen = None if p.cache.window else chosen
+    y = g.latent_attention(absorbed, q, z, p.cache, p.how, chosen=seen)  # [T, H · C]
     y = g.head_linear(y, p.v_up)
     if gate is not None:
         y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
@@ -137,7 +153,15 @@ def chosen_self_attention(
 
 def write_latents(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> None:
     """Writes the latents of norm(x), for later rows."""
-    g.write_latents(g.linear(x, p.kv_down, norm=p.norm), p.cache, p.how)
+    z = g.linear(x, p.kv_down, norm=p.norm)
+    if p.key:
+        z = _with_key(g, p.key, z, g.linear(x, p.key.down, norm=p.norm))
+    g.write_latents(z, p.cache, p.how)
+
+
+def _with_key(g: Ops[Tensor], p: NormedKey, latent: Tensor, key: Tensor) -> Tensor:
+    """[c | norm(p)]"""
+    return g.concat(latent, g.rms_norm(key, p.norm.weight, p.norm.eps))
 
 
 def take_latent_attention(
@@ -157,6 +181,7 @@ def take_latent_attention(
             f"{file.path}: latents of {s.latent} + {s.rotary} dims are not supported; known: multiples of {STEP}"
         )
     k_up, v_up = _take_up(tensors, sizes, i)
+    kv_down, key = _take_down(tensors, sizes, i)
     return LatentSelfAttention(
         norm=Rms(tensors.take(f"{at}_norm.weight", s.width), s.eps),
         q_down=tensors.take(f"{at}_q_a.weight", s.q_rank, s.width) if s.q_rank else None,
@@ -164,11 +189,12 @@ def take_latent_attention(
         q=tensors.take(
             f"{at}_q_b.weight" if s.q_rank else f"{at}_q.weight", s.heads * (s.nope + s.rotary), s.q_rank or s.width
         ),
-        kv_down=tensors.take(f"{at}_kv_a_mqa.weight", s.latent + s.rotary, s.width),
+        kv_down=kv_down,
+        key=key,
         k_up=k_up,
         v_up=v_up,
         output=tensors.take(f"{at}_output.weight", s.width, s.heads * s.value),
-        cache=Cache(f"blk.{i}.kv", 1, s.latent + s.rotary, s.latent),
+        cache=Cache(f"blk.{i}.kv", 1, s.latent + s.rotary, s.latent, s.window),
         how=LatentAttention(
             s.heads,
             scores.rope,
@@ -200,6 +226,16 @@ def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: i
         cache=Cache(f"blk.{i}.index", 1, size, size),
         how=sizes.how,
     )
+
+
+def _take_down(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, NormedKey | None]:
+    """Takes the matrix to latents and keys, in two parts if keys are normed."""
+    whole = f"blk.{i}.attn_kv_a_mqa.weight"
+    if not s.key_norm:
+        return tensors.take(whole, s.latent + s.rotary, s.width), None
+    parts = tensors.split(whole, s.width, (f"{whole}.latent", s.latent), (f"{whole}.key", s.rotary))
+    tensors.keep(*parts)
+    return parts[0], NormedKey(parts[1], Rms(tensors.take(f"blk.{i}.attn_k_norm.weight", s.rotary), s.eps))
 
 
 def _take_up(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, Weight]:

@@ -57,7 +57,8 @@ class LatentPartition:
     @property
     def split(self) -> dict[str, Constant]:
         """Constants of kernels that attend, or reduce partial results."""
-        return {"GRAIN": self.grain, "ONE_RUN": 0, "WINDOW": NO_WINDOW, **self.shares.constants}
+        window = self.cache.window or NO_WINDOW
+        return {"GRAIN": self.grain, "ONE_RUN": 0, "WINDOW": window, **self.shares.constants}
 
 
 def prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition:
@@ -116,7 +117,7 @@ def matrix_decode_partition(
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
     """Workgroups of `tiles` query tiles, else of one. As many subgroups divide the width as the device allows."""
     side, size, latent = can.fragment, cache.size, cache.latent
-    wanted = tuning.attention.prompts_on_matrix_units and can.latents_on_matrix_units
+    wanted = tuning.attention.prompts_on_matrix_units and can.latents_on_matrix_units and not cache.window
     if not (wanted and side and can.subgroup_size):
         return None
     most = AMD_QUERY_FRAGMENTS if is_amd(can) else QUERY_FRAGMENTS

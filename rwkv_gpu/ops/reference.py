@@ -652,11 +652,12 @@ class Reference(Ops[Array]):
         if how.temperature:
             q = q * warmth(how.temperature, positions)[:, None, None]
         y = np.empty((len(z), how.heads, inner), np.float32)
+        windowed = Attention(how.heads, None, how.scale, cache.window)
         for segment in self.batch.segments:
             mine = segment.rows
             keys = latents[segment.past(cache.window)].astype(np.float32)[:, None]  # [L, 1, C + R]
             if chosen is None:
-                y[mine] = attend(q[mine], keys, keys[..., :inner], None)
+                y[mine] = attend(q[mine], keys, keys[..., :inner], windowed)
                 continue
             for t in range(mine.start, mine.stop):
                 own = keys[chosen[t][chosen[t] != NO_KEY]]

@@ -852,7 +852,8 @@ class Ops(Protocol[Tensor]):
         *,
         chosen: Tensor | None = None,
     ) -> Tensor:
-        """y[t, h] = sum_j softmax_j(scale · (q[t, h] · c[j] + r[t, h] · p[j])) c[j], over j = 0 .. position of t
+        """y[t, h] = sum_j softmax_j(scale · (q[t, h] · c[j] + r[t, h] · p[j])) c[j], over j up to the position of t,
+        within the window of the cache
 
         z [T, C + R] = [c | p]: c is normed, p is rotated, and both go to the pages of the cache first. q [T, H · C];
         r is the last R of each head of q_rope [T, H · S], rotated. A temperature scales q and r. y [T, H · C]

@@ -527,6 +527,36 @@ def indexed(seed: int, layers: int, owners: tuple[int, ...], keys: Keys) -> Made
     return tensors, made | {f"attention.indexer.{key}": value for key, value in sizes.items()} | keys
 
 
+def dots3(seed: int, layers: int = 3) -> Made:
+    """Layers with an indexer around one with a window, which has more heads and larger latents. All have gates."""
+    tensors, keys = indexed(seed, layers, (0, 2), SIGMOID | WINDOWS)
+    g, width, heads, nope, rotary, value, rank, low = Source(seed + 2), 64, [3, 5, 3], 24, 8, 16, 40, 40
+    for i, count in enumerate(heads):
+        at = f"blk.{i}.attn"
+        tensors |= {
+            f"{at}_k_norm.weight": (g.vector(rotary, 1), "F32"),
+            f"{at}_gate.weight": (g.matrix(count, width), "F16"),
+        }
+        if i:
+            tensors[f"blk.{i}.exp_probs_b.bias"] = g.vector(4), "F32"
+    tensors |= {
+        "blk.1.attn_q_b.weight": (g.matrix(5 * (nope + rotary), low, gain=2), "F16"),
+        "blk.1.attn_kv_a_mqa.weight": (g.matrix(rank + rotary, width), "Q8_0"),
+        "blk.1.attn_kv_a_norm.weight": (g.vector(rank, 1), "F32"),
+        "blk.1.attn_k_b.weight": (g.matrix(5, rank, nope, gain=2), "F16"),
+        "blk.1.attn_v_b.weight": (g.matrix(5, value, rank), "F16"),
+        "blk.1.attn_output.weight": (g.matrix(width, 5 * value), "F16"),
+    }
+    own: Keys = {
+        "attention.head_count": heads, "attention.sliding_window_pattern": [False, True, False],
+        "attention.indexer.types": [True, False, True], "attention.kv_lora_rank_swa": rank,
+        "attention.key_length_swa": rank + rotary, "attention.value_length_swa": rank,
+        "attention.key_length_mla_swa": nope + rotary, "attention.value_length_mla_swa": value,
+        "rope.freq_base": 8e7, "rope.freq_base_swa": 1000.0,
+    }  # fmt: skip
+    return tensors, keys | own
+
+
 def unmasking(made: Made, *, shifted: bool) -> Made:
     """Turns the model into a diffusion model, whose mask is an unused token."""
     keys: Keys = {"tokenizer.ggml.mask_token_id": 280, "attention.causal": False}
@@ -1328,6 +1358,7 @@ MODELS = {
     "llada-moe": lambda: unmasking(transformer(163, FEW_EXPERTS, experts=4, norms=True), shifted=False),
     "rnd1": lambda: unmasking(transformer(164, FEW_EXPERTS, experts=4, norms=True), shifted=True),
     "deepseek32": lambda: indexed(151, 2, (0, 1), YARN | SIGMOID | {"rope.scaling.yarn_log_multiplier": 0.1}),
+    "dots3note": lambda: dots3(185),
     "glm-dsa": lambda: indexed(153, 3, (0, 2), {"attention.indexer.types": [True, False, True]}),
 }
 

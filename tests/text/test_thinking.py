@@ -93,8 +93,10 @@ def test_an_answer_of_kimi_k3_is_split_at_its_parts(thinks):
     parts = {"think": "hm", "response": "Yes."} if thinks else {"response": "Yes."}
     answer = "".join(f"<|open|>{name}<|sep|>{text}<|close|>{name}<|sep|>" for name, text in parts.items())
     begun = f"<|open|>{next(iter(parts))}<|sep|>"
-    splitter = marks.splitter(f"<|open|>message role=\"assistant\"<|sep|>{begun}")
-    found = [part for letter in f"{answer.removeprefix(begun)}<|close|>message<|sep|>" for part in splitter.feed(letter)]
+    splitter = marks.splitter(f'<|open|>message role="assistant"<|sep|>{begun}')
+    found = [
+        part for letter in f"{answer.removeprefix(begun)}<|close|>message<|sep|>" for part in splitter.feed(letter)
+    ]
     assert "".join(part.text for part in found if part.thinking) == ("hm" if thinks else "")
     assert "".join(part.text for part in (*found, *splitter.flush()) if not part.thinking) == "Yes."
 

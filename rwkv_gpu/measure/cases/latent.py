@@ -48,6 +48,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         plain = tuning.changed(prompts_on_matrix_units=False)
         for step in (*STEPS, "unlike rows"):
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
+    for step in STEPS:
+        yield _attention("default", tuning, "f16", step, "neighbours", window=24)
     for kind, step, rope in INDEXED:
         yield _chosen(tuning, kind, step, rope)
     for name, (_, config) in expert_trials(can).items():
@@ -72,7 +74,7 @@ def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
     return replace(attends, op="head_linear", what="long decode", compute=compute, weights=weights, allowed=allowed)
 
 
-def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str) -> Trial:
+def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str, window: int = 0) -> Trial:
     """Six heads over latents of 48 dimensions, of which 16 are rotated."""
     heads, (batch, pages) = 6, _rows(step)
     latents = normal(pages, PAGE, 1, 48, seed=1).astype(KV_FORMATS[kind].dtype)
@@ -81,10 +83,11 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
     def compute(g: Any, w: Any, q: Any, q_rope: Any, z: Any) -> Any:
         rope, temperature = POSITIONS[position]
         how = LatentAttention(heads, rope, 0.2, w["norm"], 1e-6, temperature)
-        return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32), how)
+        return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32, window), how)
 
+    what = f"{step}, {kind}, {f'a window of {window}' if window else position}"
     return Trial(
-        "latent_attention", f"{step}, {kind}, {position}", name, tuning, compute,
+        "latent_attention", what, name, tuning, compute,
         {n: normal(batch.rows, width, seed=i) for i, (n, width) in enumerate(widths.items())},
         {"norm": Stored.of(1 + normal(32) / 4)}, (CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(batch, {}, {"kv": (latents,)}, kind),

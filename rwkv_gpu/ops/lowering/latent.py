@@ -65,7 +65,9 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         to.runs[op.y] = Runs(found, op.cache, partition.split)
     elif result == "partial":
         size, grain, shares = op.cache.latent, partition.grain, partition.shares
-        reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, shares), found, op.y)
+        reduce_runs(
+            to, node, op.cache, AttentionPartition(heads, 1, size, op.cache.window, 1, 1, grain, shares), found, op.y
+        )
 
 
 def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:

@@ -19,6 +19,7 @@ from ..ops.vocabulary import (
     Ops,
     Rms,
     Rope,
+    RowRange,
     Temperature,
     Tensor,
     Weight,
@@ -181,7 +182,6 @@ def take_latent_attention(
             f"{file.path}: latents of {s.latent} + {s.rotary} dims are not supported; known: multiples of {STEP}"
         )
     k_up, v_up = _take_up(tensors, sizes, i)
-    kv_down, key = _take_down(tensors, sizes, i)
     return LatentSelfAttention(
         norm=Rms(tensors.take(f"{at}_norm.weight", s.width), s.eps),
         q_down=tensors.take(f"{at}_q_a.weight", s.q_rank, s.width) if s.q_rank else None,
@@ -189,8 +189,8 @@ def take_latent_attention(
         q=tensors.take(
             f"{at}_q_b.weight" if s.q_rank else f"{at}_q.weight", s.heads * (s.nope + s.rotary), s.q_rank or s.width
         ),
-        kv_down=kv_down,
-        key=key,
+        kv_down=_take_down(tensors, s, i),
+        key=_take_key(tensors, s, i),
         k_up=k_up,
         v_up=v_up,
         output=tensors.take(f"{at}_output.weight", s.width, s.heads * s.value),
@@ -228,14 +228,23 @@ def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: i
     )
 
 
-def _take_down(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, NormedKey | None]:
-    """Takes the matrix to latents and keys, in two parts if keys are normed."""
+def _take_down(tensors: Tensors, s: LatentSizes, i: int) -> Weight:
+    """Takes the matrix to latents and keys, or only to latents if keys are normed."""
     whole = f"blk.{i}.attn_kv_a_mqa.weight"
     if not s.key_norm:
-        return tensors.take(whole, s.latent + s.rotary, s.width), None
-    parts = tensors.split(whole, s.width, (f"{whole}.latent", s.latent), (f"{whole}.key", s.rotary))
-    tensors.keep(*parts)
-    return parts[0], NormedKey(parts[1], Rms(tensors.take(f"blk.{i}.attn_k_norm.weight", s.rotary), s.eps))
+        return tensors.take(whole, s.latent + s.rotary, s.width)
+    latent, key = tensors.split(whole, s.width, (f"{whole}.latent", s.latent), (f"{whole}.key", s.rotary))
+    tensors.keep(latent, key)
+    return latent
+
+
+def _take_key(tensors: Tensors, s: LatentSizes, i: int) -> NormedKey | None:
+    """Takes what norms the part of a key that rotates; its matrix is a part of that to latents and keys."""
+    if not s.key_norm:
+        return None
+    whole = f"blk.{i}.attn_kv_a_mqa.weight"
+    down = RowRange(f"{whole}.key", (s.rotary, s.width), whole, s.latent)
+    return NormedKey(down, Rms(tensors.take(f"blk.{i}.attn_k_norm.weight", s.rotary), s.eps))
 
 
 def _take_up(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, Weight]:

@@ -172,7 +172,7 @@ def gpt_oss(source: DenseFile) -> Form:
 
 def granite(source: DenseFile) -> Form:
     """Granite, whose files state in the key `finetuned` whether RoPE is used."""
-    turns = source.file.bool("granite.rope.scaling.finetuned", default=True)
+    turns = source.file.bool(f"{source.arch}.rope.scaling.finetuned", default=True)
     return replace(granite_scales(source), ropes=() if turns else [None] * source.hyper.layers)
 
 

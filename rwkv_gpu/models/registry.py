@@ -60,6 +60,7 @@ MODULES = {
     "gemma3n": "gemma3n",
     "gemma4": "gemma4",
     "granitehybrid": "granitehybrid",
+    "graniteswitch": "granite_switch",
     "hrm_text": "hrm_text",
     "jamba": "jamba",
     "kimi-k3": "kimi_k3",

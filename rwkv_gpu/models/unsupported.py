@@ -10,7 +10,6 @@ STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "graniteswitch": ("adapters that a token chooses",),
     "minimax-m3": ("attention to blocks of positions that an indexer chooses",),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),

@@ -557,6 +557,23 @@ def dots3(seed: int, layers: int = 3) -> Made:
     return tensors, keys | own
 
 
+def switched(made: Made, tokens: list[int], substitutes: list[int], rank: int = 8) -> Made:
+    """Adds adapters of all matrices, which tokens choose."""
+    (tensors, keys), g, slots = made, Source(188), len(tokens) + 1
+    for i in range(int(keys["block_count"])):
+        at = f"blk.{i}"
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+            rows, columns = tensors[f"{at}.{name}.weight"][0].shape
+            a, b = g.matrix(slots, rank, columns), g.matrix(slots, rows, rank)
+            a[0], b[0] = 0, 0
+            tensors |= {f"{at}.{name}.lora_a": (a, "F16"), f"{at}.{name}.lora_b": (b, "F16")}
+    own: Keys = {
+        "adapters.count": len(tokens), "adapters.lora_rank": rank, "adapters.token_ids_activate": tokens,
+        "adapters.token_ids_substitute": substitutes, "adapters.router_gain": 15.0, "expert_used_count": 0,
+    }  # fmt: skip
+    return fused((tensors, keys | own))
+
+
 def unmasking(made: Made, *, shifted: bool) -> Made:
     """Turns the model into a diffusion model, whose mask is an unused token."""
     keys: Keys = {"tokenizer.ggml.mask_token_id": 280, "attention.causal": False}
@@ -1091,6 +1108,7 @@ SIGMOID: Keys = {
 GRANITE: Keys = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0, "attention.scale": 0.2}
 WINDOWS: Keys = {"attention.sliding_window": 16}
 GATELESS = {"ffn_gate": ""}
+CONTROLS = [int(np.random.default_rng(5).integers(3, 260, TOKENS)[at]) for at in (8, 20, 40)]  # three recorded tokens
 MODELS = {
     "rwkv7": lambda: rwkv7(1),
     "rwkv4": lambda: rwkv4(175),
@@ -1161,6 +1179,9 @@ MODELS = {
             leading=1,
             keys=SIGMOID,
         )
+    ),
+    "graniteswitch": lambda: switched(
+        renamed(transformer(187, SMALL), {"output": ""}, GRANITE), CONTROLS, [30, 31, 32]
     ),
     "granitemoe": lambda: routed(transformer(44, FEW_EXPERTS, experts=4), shared=64, keys=GRANITE),
     "qwen2moe": lambda: gated_share(routed(transformer(45, FEW_EXPERTS, experts=4, biases=True), shared=64)),

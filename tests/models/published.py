@@ -132,6 +132,7 @@ maincoder        maincoder        Maincode/Maincoder-1B                    gpt2 
 mimo2            mimo2            XiaomiMiMo/MiMo-V2-Flash                 gpt2  qwen2         B   {QWEN}
 nanbeige         nanbeige         Nanbeige/Nanbeige4.2-3B                  llama default       bE  unknown=<unk> bos=<|im_start|> eos=<|im_end|> padding=<unk> -=<s> -=</s>
 talkie           talkie           lewtun/talkie-1930-13b-it-hf             gpt2  talkie        B   bos=<|endoftext|> eos=<|end|> -=<|user|> -=<|assistant|> -=<|system|>
+graniteswitch    graniteswitch    ibm-granite/granite-switch-4.1-3b-preview gpt2 refact        B   {GRANITE}
 granite_swa      granite_swa      GraniteSWAForCausalLM                    gpt2  refact        B   {GRANITE}
 granite_swa      experts-granite_swa GraniteMoeSWAForCausalLM              gpt2  refact        B   {GRANITE}
 hunyuan_vl       hunyuan_vl       tencent/HunyuanOCR                       gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> padding=<｜hy_▁pad▁｜>
@@ -156,6 +157,7 @@ TEMPLATES = {
     "inclusionAI/Ling-3.0-flash": "inclusionai-ling-3.0-flash",
     "MiniMaxAI/MiniMax-M1-40k": "MiniMax-M1",
     "moonshotai/Kimi-K3": "Kimi-K3",
+    "ibm-granite/granite-switch-4.1-3b-preview": "ibm-granite-granite-4.1",
     "MiniMaxAI/MiniMax-M2": "MiniMax-M2",
     "XHToken/Spark-X2.5-1.7B": "Spark2.5",
     "tencent/Hy3": "tencent-Hy3",

@@ -70,7 +70,7 @@ gemma3n          gemma3n          google/gemma-3n-E2B-it                   llama
 deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2  deepseek-llm  b   {DEEPSEEK}
 deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
 deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2-Exp            gpt2  deepseek-v3   b   {DEEPSEEK}
-dots3note        dots3note        rednote-hilab/dots3-note-preview         gpt2  qwen2         B   {QWEN} eot=<|endofassistant|>
+dots3note        dots3note        dots-studio/dots3-note-prev              gpt2  qwen2         B   {QWEN} eot=<|endofassistant|>
 glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 dream            dream            Dream-org/Dream-v0-Instruct-7B           gpt2  qwen2         B   bos=<|beginoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mask|> -=<|im_start|> -=<|im_end|>
 llada-moe        llada-moe        inclusionAI/LLaDA-MoE-7B-A1B-Instruct    gpt2  llada-moe     B   {LING} mask=<|mask|>

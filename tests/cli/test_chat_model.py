@@ -107,6 +107,7 @@ def test_if_loading_fails_the_previous_model_continues_with_the_same_tokens(conv
     assert conversation.model._signals.on_signal is None
 
 
+@pytest.mark.long
 def test_a_session_continues_with_the_model_that_was_chosen_last(tmp_path):
     options = "--device cpu --temperature 0 --template chatml -n 8 --session my.chat"
     command = f"{PYTHON} -m rwkv_gpu.cli.main chat {{}} {options}"

@@ -106,6 +106,7 @@ def config(folder, **servers):
 TINY = {"command": sys.executable, "args": ["-m", "tests.mcp.tiny_server"], "cwd": str(ROOT)}
 
 
+@pytest.mark.long
 def test_a_question_on_the_command_line_needs_yes_for_calls(tmp_path):
     pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
     options = ["--device", "cpu", "--temperature", "0", "--template", "chatml", "-n", "90"]

@@ -151,7 +151,6 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
         (["generate", "-p", "x", "--lora", "x.gguf"], "x.gguf: cannot be opened"),
         (["generate", "-p", "x", "--lora", "x"], "no LoRA adapter 'x'"),
         (["generate", "-p", "x", "--draft", "x"], "no model 'x'"),
-        (["pull", "nonsense"], "no model 'nonsense'"),
         (["serve", "lama3.2"], "no model 'lama3.2'"),
         (["plan", "lama3.2", "--limits", "h200"], "no model 'lama3.2'"),
         (["quantize", "lama3.2", "x.gguf", "Q8_0"], "no model 'lama3.2'"),

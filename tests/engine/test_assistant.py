@@ -64,6 +64,7 @@ def test_logits_of_drafts_equal_those_of_llama_cpp(files, name, where, request, 
     runner.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_drafts_change_no_answer(files, name):
     check_answers(lambda: loaded(None, name), lambda: loaded(files, name))

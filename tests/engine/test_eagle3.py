@@ -112,6 +112,7 @@ def test_a_head_drafts_the_same_tokens_as_in_llama_cpp(files, name, where, reque
     runner.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EAGLES)
 def test_drafts_change_no_answer(files, name):
     check_answers(lambda: loaded(None, name), lambda: loaded(files, name))

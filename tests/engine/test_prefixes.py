@@ -233,6 +233,7 @@ def test_thousands_of_entries_are_found_and_evicted_in_microseconds():
     assert sorted(seconds(prefixes.evict) for _ in range(99))[50] < 1e-3
 
 
+@pytest.mark.long
 @given(ids=st.lists(st.integers(0, 1 << 20), min_size=1, max_size=40), first=st.integers(0, 40), data=st.data())
 def test_keys_of_two_salts_agree_on_the_tokens_without_salt_only(ids, first, data):
     one, other = (

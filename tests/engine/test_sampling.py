@@ -45,6 +45,7 @@ def only(*kept):
     return np.where(np.isin(np.arange(len(P)), kept), P, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

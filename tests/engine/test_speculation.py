@@ -283,6 +283,7 @@ def test_steps_of_a_draft_share_submits(adapter):
     drafter.close()
 
 
+@pytest.mark.long
 def test_sampled_tokens_have_the_distribution_of_the_model():
     """A chi-square test of two tokens over many seeds, of which the first are also sampled with wrong drafts."""
     runner, prompt, drafted, seeds, few = small("tiny-llama.gguf", slots=8, drafts=2), ids_of(9), 200, 50_000, 4

@@ -74,6 +74,7 @@ def in_three(name: str) -> list[int]:
         return sorted({0, 1, layers_of(load_model(file)) - 1})
 
 
+@pytest.mark.long
 @each("name", EVERY)
 def test_parts_in_numpy_give_the_logits_of_the_whole_bit_by_bit(name):
     with split(name, in_three(name)) as runner:
@@ -86,6 +87,7 @@ def block_of(model: Any, layer: int) -> int:
     return int(model.attentions[layer].q.name.split(".")[1]) if runs_again else layer
 
 
+@pytest.mark.long
 @each("name", EVERY)
 def test_a_part_has_the_tensors_of_its_layers_and_all_parts_have_the_whole(name):
     with opened(name) as file:

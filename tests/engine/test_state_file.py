@@ -214,6 +214,7 @@ def test_the_old_file_remains_if_the_disk_is_full_or_returns_wrong_bytes(tmp_pat
     assert os.listdir(tmp_path) == ["s"]
 
 
+@pytest.mark.long
 def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
     """The kill may come at any moment. The next save removes the files that killed processes left."""
     rng = np.random.default_rng(0)

@@ -63,6 +63,7 @@ def test_a_folder_has_one_writer_and_only_the_shards_of_its_manifest(tiny, tmp_p
     assert sorted(os.listdir(tmp_path)) == sorted([*shards, *others, *SCRIPTS, *PAGE, "model.json"])
 
 
+@pytest.mark.long
 def test_an_export_is_the_same_in_every_process(tmp_path):
     for seed in ("0", "1"):
         command = [sys.executable, "-m", "rwkv_gpu.cli.main", "export", "plan", str(tiny_path()), str(tmp_path / seed)]

@@ -65,6 +65,7 @@ def number(source: str, name: str) -> int:
     return int(value)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("tint") is None, reason="Tint is not installed")
 def test_the_compiler_of_browsers_takes_every_shader(recorded, tmp_path):
     for source in {shader["source"]: 0 for one in recorded.values() for shader in one.shaders}:

@@ -34,6 +34,7 @@ def web(arrays):
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["rwkv7", "rwkv6", "rwkv5", "rwkv4"])
 def test_files_of_web_rwkv_load_as_the_checkpoint_that_they_were_made_from(tmp_path, kind):
     arrays = getattr(checkpoints, kind)()

@@ -28,6 +28,7 @@ def always(monkeypatch):
     monkeypatch.setattr(drafts, "Speculator", partial(Speculator, always=True))
 
 
+@pytest.mark.long
 def test_lookup_gives_the_same_text_and_counts_accepted_drafts():
     settings = {"max_tokens": 60, "logit_bias": {}, "temperature": 0.0}
     with rwkv_gpu.load(device="cpu") as llm:

@@ -103,6 +103,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_process_forks_while_several_models_compute_in_numpy():
     """OpenBLAS hangs in a fork while threads multiply, so the fork waits for their steps."""

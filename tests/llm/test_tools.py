@@ -101,6 +101,7 @@ def test_a_named_call_is_that_one_and_streams_as_deltas(models, name):
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
+@pytest.mark.long
 def test_several_calls_may_be_required_at_once(models):
     more = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 900}
     counts = set()

@@ -17,6 +17,7 @@ from tests.test_own_golden import IN_NUMPY  # models that recombine the parts of
 STEPS = (Step(1), Step(64, prefill=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({*GENERATIVE} - {*IN_NUMPY}))
 def test_recording_a_model_leaves_nothing_to_the_collector(name):
     """Otherwise, a closed model would keep its weights and its device: 100 MB on a software GPU."""

@@ -89,6 +89,7 @@ def test_a_prompt_need_not_open_an_answer(server):
     assert reply["usage"]["completion_tokens"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "variables",
     [

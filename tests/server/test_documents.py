@@ -51,6 +51,7 @@ def tokens(server, content):
     return server.post("/v1/chat/completions/input_tokens", body)["input_tokens"]
 
 
+@pytest.mark.long
 def test_every_api_takes_pdf_files_in_messages(server):
     data, asked = pdf("The sea is wide.", "Foxes bark."), {"type": "text", "text": "Why?"}
     count = tokens(server, [{"type": "text", "text": "The sea is wide.\n\nFoxes bark.\n"}, asked])
@@ -99,6 +100,7 @@ def test_wrong_files_in_messages_are_refused(server):
         assert server.request("POST", "/v1/messages", body)[0] == 400, source
 
 
+@pytest.mark.long
 def test_an_unreadable_pdf_is_refused_in_one_line(server):
     whole = pdf("The sea is wide.")
     cases = {

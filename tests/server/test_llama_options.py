@@ -73,6 +73,7 @@ def test_tokens_and_several_answers_come_if_they_are_wanted(llama):
         assert llama.request("POST", "/completion", {**asked, **wrong})[0] == 400
 
 
+@pytest.mark.long
 def test_an_answer_that_fills_the_context_is_truncated(llama):
     asked = {"prompt": "hello", "ignore_eos": True, "response_fields": ["truncated", "stop_type"]}
     assert llama.post("/completion", {**asked, "n_predict": 5}) == {"truncated": False, "stop_type": "limit"}

@@ -142,6 +142,7 @@ def answerable(name, body, n):
     return {**body, **short}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -119,6 +119,7 @@ def test_other_answers_continue_after_a_crash_of_the_process(make, tokenizer):
         assert grammar.done
 
 
+@pytest.mark.long
 def test_a_killed_process_fails_only_its_current_task(make, tokenizer):
     grammars = make()
     a = tokenizer.encode("xa")[-1]

@@ -37,6 +37,7 @@ def test_bos_and_eos_are_added_according_to_the_flags(make):
     assert tokenizer.encode("ab", special=True) == plain
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TINY)
 def test_long_runs_of_one_letter_take_no_quadratic_time(name):
     tokenizer = load_tokenizer(TINY[name])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from ..ops.vocabulary import Attention, Cache, Rms, State, Weight
 from .clipped import clips_of
 from .conformer import ConformerTower, Convolution, Layer, NormedProjector, RelativeAttention
 from .conformer_stem import ConformerStem, Convolutions, take_convolutions
-from .mel import even_mel, loud_mel
+from .mel import FFT, WINDOW, even_mel, loud_mel, scaled_mel
 from .sound_tower import ExactMlp, SoundFamily, SoundFile
-from .towers import Projector
+from .towers import JoinedProjector, Projector
 
 Array = npt.NDArray[Any]
 Scales = Sequence[tuple[str, float]]
@@ -72,6 +72,7 @@ class ConformerFile(SoundFile):
     family: ConformerFamily
 
     def _begin(self) -> None:
+        self.as_matrices([f"a.blk.{i}.conv_dw.weight" for i in range(self.count)], axes=3)
         self._take_sounds()
         self.eps = self.family.eps or self.eps
         self.clips = clips_of(self.file, self.tensors)
@@ -134,8 +135,8 @@ class ConformerFile(SoundFile):
             take_qkv(tensors, f"{at}.attn", (width,) * 3, width),
             take_qkv_biases(tensors, f"{at}.attn", (width,) * 3),
             *self._query(at, heads, pairs, size),
-            tensors.compute(f"{at}.key", (heads, each, size), partial(_keys, heads, pairs, size)),
-            tensors.compute(f"{at}.key_bias", (heads * each,), partial(_key_bias, heads, pairs, size)),
+            tensors.compute(f"{at}.key", (heads, each, size), partial(padded_keys, heads, pairs, size)),
+            tensors.compute(f"{at}.key_bias", (heads * each,), partial(unit_pairs, heads, pairs, size)),
             self._output(f"{at}.attn_out", self._rms(f"{at}.attn_post_norm")),
             Cache("a.kv", heads, stored),
             how,
@@ -169,7 +170,17 @@ class ConformerFile(SoundFile):
             kind = "an odd number" if self.family.centred else "a number"
             raise tensors.bad(f"tensor '{name}'", f"{count} columns", f"{kind} from 2 to {MOST_TAPS}")
         taps: Weight
-        if self.family.centred:  # the norm that follows scales and shifts each column, so it is fused into the taps
+        if self.family.centred and f"{after}_mean" in tensors:  # and a norm by the moments of a training batch
+            scale, mean, var = ((f"{after}{part}", (width,)) for part in (".weight", "_mean", "_var"))
+            taps = tensors.compute(
+                f"{at}.taps", (width * count,), lambda x, w, var: x * (w / np.sqrt(var))[:, None],
+                (name, (width, count)), scale, var,
+            )  # fmt: skip
+            bias = tensors.compute(
+                f"{at}.shift", (width,), lambda w, b, mean, var: b - mean * w / np.sqrt(var),
+                scale, (f"{after}.bias", (width,)), mean, var,
+            )  # fmt: skip
+        elif self.family.centred:  # and what follows it scales and shifts each column
             scale = f"{after}.weight", (width,)
             every = scale, (f"{after}.bias", (width,)), (f"{at}.conv_dw.bias", (width,))
             taps = tensors.compute(f"{at}.taps", (width * count,), _scaled_taps, (name, (width, count)), scale)
@@ -212,13 +223,13 @@ def _scaled_taps(taps: Array, scale: Array) -> Array:
     return scaled
 
 
-def _keys(heads: int, pairs: int, size: int) -> Array:
-    """Rows of zeros for the pairs, then the key itself. [H, 2 · F + N, N]"""
+def padded_keys(heads: int, pairs: int, size: int) -> Array:
+    """Zeros above the key itself. [H, 2 · F + N, N]"""
     return np.tile(np.eye(pairs + size, size, -pairs), (heads, 1, 1))
 
 
-def _key_bias(heads: int, pairs: int, size: int) -> Array:
-    """The pair (1, 0) for each pair of a key: first all ones, then all zeros. [H · (2 · F + N)]"""
+def unit_pairs(heads: int, pairs: int, size: int) -> Array:
+    """(1, 0) as each pair of a key, first all ones. [H · (2 · F + N)]"""
     return np.tile(np.arange(pairs + size) < pairs // 2, heads)
 
 
@@ -234,13 +245,10 @@ def _lfm_waves(distances: Array, width: int) -> Array:
     return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(distances), -1)
 
 
-def _lfm_frequencies() -> Array:
-    """The highest frequencies exactly.
-
-    A few stand for all lower ones, which differ little even at the longest distance.
-    """
-    exact = 10000.0 ** (-np.arange(HIGH + 1) / 256)
-    return np.concatenate([exact[:-1], exact[-1] * np.linspace(1, 0, LOW)])
+def _frequencies(width: int, high: int, low: int) -> Array:
+    """The `high` highest frequencies, and `low` for all others, which differ little over the longest distance."""
+    exact = 10000.0 ** (-2 * np.arange(high + 1) / width)
+    return np.concatenate([exact[:-1], exact[-1] * np.linspace(1, 0, low)])
 
 
 def _lfm(source: SoundFile) -> Projector:
@@ -248,6 +256,16 @@ def _lfm(source: SoundFile) -> Projector:
     source.tensors.skip("a.position_embd.weight", "a.position_embd_norm.weight", "a.embd_to_logits.weight")
     norm = source.norm("mm.a.mlp.0")
     return ExactMlp(source.mlp("mm.a.mlp.1", "mm.a.mlp.3", source.width), norm)
+
+
+def _parakeet(source: SoundFile) -> Projector:
+    tensors, width, up, down = source.tensors, source.width, "mm.a.mlp.1", "mm.a.mlp.2"
+    if PARAKEET_WIDTH % width:
+        raise tensors.bad("metadata key 'clip.audio.embedding_length'", f"{width}", f"a divisor of {PARAKEET_WIDTH}")
+    if source.file.int("clip.audio.subsampling_factor", low=1, high=64) != 8:
+        raise UnsupportedModel(f"{source.file.path}: only a subsampling factor of 8 is supported")
+    norm = Rms(tensors.take("mm.a.norm_pre.weight", width), PARAKEET_EPS)
+    return JoinedProjector(1, source.mlp(up, down, width, then="relu2"), each=norm)
 
 
 def _gemma(source: SoundFile) -> Projector:
@@ -263,22 +281,34 @@ def _gemma(source: SoundFile) -> Projector:
     )
 
 
-MOST_TAPS = 64  # taps of a convolution
-HIGH, LOW = 104, 24  # number of high frequencies, and of low ones
-LFM_SECONDS = 150
+MOST_TAPS = 64  # of a convolution
+LFM_SECONDS, LFM_WIDTH = 150, 512
+PARAKEET_SECONDS, PARAKEET_WIDTH, PARAKEET_EPS = 100, 1024, 1e-6
 LFM_STEMS = tuple(f"a.conv1d.{number}" for number in (0, 2, 3, 5, 6))
 LFM_CONVOLUTIONS = Convolutions(even_mel, LFM_SECONDS, LFM_STEMS, (LFM_STEMS[0], LFM_STEMS[2], LFM_STEMS[4]), 3, True)
-GEMMA_ROWS = 12  # number of rows that a row sees
+PARAKEET_CONVOLUTIONS = replace(
+    LFM_CONVOLUTIONS, spectrogram=scaled_mel, seconds=PARAKEET_SECONDS,
+    tables={"a.mel_filters": FFT // 2 + 1, "a.window": WINDOW},
+)  # fmt: skip
+GEMMA_ROWS = 12  # that a row sees
 GEMMA_STEMS = "a.conv1d.0", "a.conv1d.1"
 CONFORMERS = {
     "lfm2a": ConformerFamily(
         _lfm, convolutions=LFM_CONVOLUTIONS, embed="a.pre_encode.out",
         distances=Distances(
-            "linear_pos.weight", 512, range(-LFM_CONVOLUTIONS.rows, LFM_CONVOLUTIONS.rows + 1, 3), _lfm_waves,
-            _lfm_frequencies(),
-        ),  # every third distance is enough for frequencies up to 1
+            "linear_pos.weight", LFM_WIDTH, range(-LFM_CONVOLUTIONS.rows, LFM_CONVOLUTIONS.rows + 1, 3), _lfm_waves,
+            _frequencies(LFM_WIDTH, 104, 24),
+        ),  # frequencies up to 1 are known from every third distance
         biases=("pos_bias_u", "pos_bias_v"), norms=("norm_conv", "conv_norm"),
         centred=True,
+    ),
+    "parakeet": ConformerFamily(
+        _parakeet, convolutions=PARAKEET_CONVOLUTIONS, embed="a.pre_encode.out",
+        distances=Distances(
+            "linear_pos.weight", 0, range(-PARAKEET_CONVOLUTIONS.rows, PARAKEET_CONVOLUTIONS.rows + 1, 3), _lfm_waves,
+            _frequencies(PARAKEET_WIDTH, 160, 32),
+        ),
+        biases=("pos_bias_u", "pos_bias_v"), norms=("norm_conv", "conv_norm"), centred=True,
     ),
     "gemma4a": ConformerFamily(
         _gemma, begin="<|audio>", end="<audio|>", norm="rms", eps=1e-6,

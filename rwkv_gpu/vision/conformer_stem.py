@@ -4,7 +4,7 @@ They run on the thread that prepares the sound, never on an engine's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..gguf.file import GGUFFile
 from ..models.tensors import Tensors
 from ..ops.media import ANGLES, cos_and_sin
 from .chunk_stem import check, convolved
-from .mel import HOP, RATE
+from .mel import HOP, RATE, WINDOW
 from .towers import POSITIONS
 
 Floats = npt.NDArray[np.float32]
@@ -27,12 +27,13 @@ AT_ONCE = 1 << 10  # frames that are convolved at once
 class Convolutions:
     """The convolutions before a family's Conformer, and the spectrogram that they read."""
 
-    spectrogram: Callable[[Floats, int], Floats]  # computes it from samples, [mels, frames]
+    spectrogram: Callable[..., Floats]  # of samples, a number of mels and the tables, [mels, frames]
     seconds: int  # the longest sound that a tower reads at once
     names: Sequence[str]
-    rectified: Sequence[str]  # names of convolutions whose result becomes relu(norm(x))
-    halvings: int  # how often the number of frames is halved
-    by_channel: bool  # whether a row has the numbers of one channel side by side; otherwise, those of one frequency
+    rectified: Sequence[str]  # those whose result becomes relu(norm(x))
+    halvings: int  # of the number of frames
+    by_channel: bool  # whether the numbers of a channel are next to each other in a row, not those of a frequency
+    tables: Mapping[str, int] = field(default_factory=dict)  # tensors for the spectrogram, and the size of their rows
 
     @property
     def rows(self) -> int:
@@ -53,19 +54,25 @@ class ConformerStem:
     def _weights(self) -> Mapping[str, Floats]:
         with GGUFFile.open(self.path) as file:
             names = [name for name in file.tensors if name.startswith(tuple(f"{one}." for one in self.how.names))]
+            names += self.how.tables
             return {name: file.values(file.tensors[name]).astype(np.float32) for name in names}
 
     @property
     def rows_of_30_seconds(self) -> int:
         """The number of rows of 30 seconds."""
-        frames: int = self.how.spectrogram(np.zeros(30 * RATE, np.float32), self.mels).shape[1]
+        frames: int = self._mel(np.zeros(30 * RATE, np.float32)).shape[1]
         return -(-frames // (1 << self.how.halvings))
 
     def tiles(self, samples: Floats) -> list[Floats]:
         """The tower's input rows, in parts. [n, K] each"""
         each = self.how.seconds * RATE
         parts = (samples[first : first + each] for first in range(0, len(samples), each))
-        return [self._rows(self.how.spectrogram(part, self.mels)) for part in parts]
+        return [self._rows(self._mel(part)) for part in parts]
+
+    def _mel(self, samples: Floats) -> Floats:
+        """The spectrogram of some samples. [mels, frames]"""
+        tables = (self._weights[name].reshape(-1, size).squeeze() for name, size in self.how.tables.items())
+        return self.how.spectrogram(samples, self.mels, *tables)
 
     def inputs(self, tile: Floats) -> Mapping[str, Floats]:
         """The inputs of the tower's step."""
@@ -97,6 +104,8 @@ class ConformerStem:
 
 def take_convolutions(tensors: Tensors, file: GGUFFile, mels: int, how: Convolutions) -> int:
     """Checks the tensors of the convolutions, which are not loaded onto a device. Returns the width of their rows."""
+    for name, size in how.tables.items():
+        check(tensors, file, name, *((mels, size) if size != WINDOW else (size,)))
     channels, frequencies = 1, mels
     for name in how.names:
         made, read, side, _ = (tensors.dimension(f"{name}.weight", axis, 4) for axis in range(4))

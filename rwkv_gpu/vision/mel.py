@@ -86,17 +86,31 @@ def loud_mel(samples: Floats, mels: int) -> Floats:
 
 def even_mel(samples: Floats, mels: int) -> Floats:
     """LFM2's spectrogram: logarithms of power. Each band has a mean of 0 and a deviation of 1. [mels, frames]"""
+    found, count = _sharp_mel(samples, hann(WINDOW), filters(mels, FFT))
+    np.log(np.maximum(found, FLOOR), out=found)
+    whole = found[:, :count].astype(np.float64)
+    deviations = np.sqrt(whole.var(axis=1, ddof=1, keepdims=True) + 1e-5)
+    found[:, :count] = (whole - whole.mean(axis=1, keepdims=True)) / deviations
+    found[:, count:] = 0
+    return found
+
+
+def scaled_mel(samples: Floats, mels: int, bank: Floats, window: Floats) -> Floats:  # noqa: ARG001 - the bank has them
+    """Parakeet's spectrogram, with filters and window of its file. An incomplete last frame is kept. [mels, frames]"""
+    found, count = _sharp_mel(samples, window, bank)
+    logs = np.log(found.astype(np.float64) + FLOOR)
+    whole = logs[:, :count]
+    found[:] = (logs - whole.mean(axis=1, keepdims=True)) / (whole.std(axis=1, ddof=1, keepdims=True) + 1e-5)
+    return found
+
+
+def _sharp_mel(samples: Floats, window: Floats, bank: Floats) -> tuple[Floats, int]:
+    """The power of frames after a filter that raises high frequencies, and the number of complete frames."""
     samples = np.pad(samples, (0, max(0, 2 * HOP - len(samples))))
     sharp = np.concatenate([samples[:1], samples[1:] - np.float32(0.97) * samples[:-1]])
-    window = np.pad(hann(WINDOW), (FFT - WINDOW) // 2)
-    found = np.empty((mels, len(samples) // HOP + 1), np.float32)
-    energies(np.pad(sharp, FFT // 2), window, filters(mels, FFT), found)
-    np.log(np.maximum(found, FLOOR), out=found)
-    whole = found[:, : len(samples) // HOP].astype(np.float64)
-    deviations = np.sqrt(whole.var(axis=1, ddof=1, keepdims=True) + 1e-5)
-    found[:, : whole.shape[1]] = (whole - whole.mean(axis=1, keepdims=True)) / deviations
-    found[:, whole.shape[1] :] = 0
-    return found
+    found = np.empty((len(bank), len(samples) // HOP + 1), np.float32)
+    energies(np.pad(sharp, FFT // 2), np.pad(window, (FFT - WINDOW) // 2), bank, found)
+    return found, len(samples) // HOP
 
 
 def as_rows(mel: Floats) -> tuple[Floats, Floats]:

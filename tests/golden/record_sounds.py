@@ -17,19 +17,20 @@ from pathlib import Path
 import numpy as np
 
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.vision.mel import filters, hann
 from tests.golden.record_images import HERE, TEXT, Keys, Source, Tensors, kept, loaded, twin, write
 
 LENGTHS = 5000, 100, 500_000  # lengths of the recorded sounds, in samples
 FRAMES = [0, 1, 5, 30, 2999]  # recorded frames of each spectrogram
 ROWS = 1500
-ROWS_ONLY = "qwen3a", "gemma4a", "lfm2a"  # towers whose spectrograms are not recorded
+ROWS_ONLY = "qwen3a", "gemma4a", "lfm2a", "parakeet"  # towers whose spectrograms are not recorded
 SPEECH = "a.position_embd.weight"  # of LFM2's own speech; libmtmd reads its sizes, and the golden file has none
 WIDTH = 20  # with this width, libmtmd makes as many rows as with real ones
 
 
 def lengths(kind: str) -> tuple[int, ...]:
-    """Returns the lengths of the recorded sounds; libmtmd's spectrogram for LFM2 needs 320 samples."""
-    return tuple(max(700 if kind == "lfm2a" else 0, length) for length in LENGTHS)
+    """Returns the lengths of the recorded sounds; some spectrograms of libmtmd need 320 samples."""
+    return tuple(max(700 if kind in ("lfm2a", "parakeet") else 0, length) for length in LENGTHS)
 
 
 def sound(length: int) -> np.ndarray:
@@ -173,6 +174,34 @@ def lfm2a(out: int, heads: int = 2) -> tuple[Tensors, Keys]:
     return t, keys("lfm2a", mels, out)
 
 
+def parakeet(out: int, heads: int = 2) -> tuple[Tensors, Keys]:
+    g, mels, channels, inner, count, width = Source(27), 24, 4, 24, 2, 32
+    t: Tensors = {
+        "a.mel_filters": filters(mels, 512), "a.window": hann(400),
+        "a.pre_encode.out.weight": g.matrix(width, mels // 8 * channels, gain=2),
+        "a.pre_encode.out.bias": g.vector(width), "mm.a.norm_pre.weight": g.vector(width, 1),
+        "mm.a.mlp.1.weight": g.matrix(28, width, gain=2), "mm.a.mlp.2.weight": g.matrix(out, 28, gain=3),
+        # libmtmd wants those for images, too:
+        **{f"mm.model.mlp.{number}.weight": g.matrix(4, 4) for number in (0, 1, 3)},
+    }  # fmt: skip
+    for number, (made, read, side) in {0: (4, 1, 3), 2: (4, 1, 3), 3: (4, 4, 1), 5: (4, 1, 3), 6: (4, 4, 1)}.items():
+        t[f"a.conv1d.{number}.weight"] = g.matrix(made, read, side, side, gain=2)
+        t[f"a.conv1d.{number}.bias"] = g.matrix(1, made, 1, 1, gain=0.3)
+    for i in range(count):
+        at = f"a.blk.{i}"
+        shapes = {f"attn_{name}": (width, width) for name in ("q", "k", "v", "out")} | {"linear_pos": (width, width)}
+        shapes |= {f"ffn_up{which}": (inner, width) for which in ("", "_1")}
+        shapes |= {f"ffn_down{which}": (width, inner) for which in ("", "_1")}
+        shapes |= {"conv_pw1": (2 * width, width), "conv_pw2": (width, width), "conv_dw": (1, 1, width, 9)}
+        t |= {f"{at}.{name}.weight": g.matrix(*shape, gain=2) for name, shape in shapes.items()}
+        for name in ("ln1", "ln2", "norm_conv", "conv_norm", "ffn_norm", "ffn_norm_1"):
+            t |= {f"{at}.{name}.weight": g.vector(width, 1), f"{at}.{name}.bias": g.vector(width)}
+        t |= {f"{at}.conv_norm_mean": g.vector(width), f"{at}.conv_norm_var": g.vector(width, 0.6)}
+        t |= {f"{at}.pos_bias_{name}": 2 * g.matrix(heads, width // heads) for name in "uv"}
+    more: Keys = {"clip.audio.subsampling_factor": 8, "clip.audio.conv_kernel_size": 9}
+    return t, keys("parakeet", mels, out, width) | more
+
+
 # Each golden projector, the language model it is for, and the sounds of a prompt that fit into its context.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "qwen2a": ("tiny-qwen2", qwen2a, 1),
@@ -182,6 +211,7 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], int]] = {
     "musicflamingo": ("tiny-qwen2", musicflamingo, 1),
     "gemma4a": ("tiny-gemma4", gemma4a, 2),
     "lfm2a": ("tiny-lfm2", lfm2a, 2),
+    "parakeet": ("tiny-nemotron_h_moe", parakeet, 2),
 }
 
 

@@ -64,7 +64,7 @@ def test_rows_of_sounds_in_numpy_equal_those_of_llama_cpp(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a", "gemma4a", "lfm2a"])
+@pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a", "gemma4a", "lfm2a", "parakeet"])
 def test_rows_of_sounds_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     hearing, record = golden(name)
     assert rms_apart(hearing, record, SoundEncoder(hearing, fast_device), [0]) < 1e-3  # keys and values are float16

@@ -165,7 +165,6 @@ class Engine:
             self._runner.context,
             shifts=shifts,
             begun=begun,
-            whole_images=self._eyes is not None and bool(self._eyes.whole),
         )
         if self._speculation is not None and not request.images:
             self._speculation.begin(sequence)

@@ -41,13 +41,17 @@ class Image(Protocol):
     def identity(self) -> bytes:
         """Digest of its pixels and of how they were prepared."""
 
+    @property
+    def whole(self) -> Whole:
+        """Layers in which each of its rows attends to all of them."""
+
+    @property
+    def numbered(self) -> bool:
+        """True if positions in its plane count from 0, except those of the rows around it; its number is one, too."""
+
 
 class Eyes(Protocol):
     """Encodes images as input rows of one language model."""
-
-    @property
-    def whole(self) -> Whole:
-        """The layers in which each row of an image attends to the whole image."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -66,7 +70,7 @@ class Eyes(Protocol):
 
 @dataclass(frozen=True)
 class PlaneRope:
-    """A rotation by three positions: time, row and column (M-RoPE)."""
+    """A rotation by four positions (M-RoPE): time, row, column and time; see `Image.numbered` for others."""
 
     rope: Rope
     sections: tuple[int, ...]  # pairs that turn by each
@@ -74,16 +78,15 @@ class PlaneRope:
 
     @cached_property
     def axes(self) -> npt.NDArray[np.int64]:
-        """The position (time, row or column) that each pair of dimensions is rotated by."""
+        """The position that each pair of dimensions is rotated by."""
         pairs = np.arange(self.rope.dims // 2)
         if not self.interleaved:
-            bounds = np.cumsum(self.sections[:3])
-            return np.minimum(np.searchsorted(bounds, pairs % max(1, sum(self.sections)), side="right"), 2)
+            return np.searchsorted(np.cumsum(self.sections), pairs % sum(self.sections), side="right")
         axes = pairs % 3
         return np.where(pairs < 3 * np.array(self.sections)[axes], axes, 0)
 
     def angles(self, positions: npt.NDArray[np.int64]) -> Floats:
-        """Cosines and sines of all pairs, for positions [T, 3]. [T, 2 · pairs]"""
+        """Cosines and sines of all pairs, for positions [T, 4]. [T, 2 · pairs]"""
         turned = positions[:, self.axes] * np.array(self.rope.frequencies())
         return cos_and_sin(turned, self.rope.magnitude)
 
@@ -120,9 +123,8 @@ def image_ids(image: Image) -> list[int]:
 class Spans:
     """The images of a sequence, in order."""
 
-    def __init__(self, spans: Sequence[Span] = (), *, whole: bool = False, begun: int = 0, salt: int = 0) -> None:
+    def __init__(self, spans: Sequence[Span] = (), *, begun: int = 0, salt: int = 0) -> None:
         self.spans = [Span(span.start + begun, span.image) for span in spans]
-        self._whole = whole
         self.salt = salt  # the rows of its images are shared with sequences of the same salt
         self._encoded: set[bytes] = set()  # identities of images
 
@@ -144,21 +146,21 @@ class Spans:
 
     def whole_at(self, at: int) -> Span | None:
         """The image that begins at a token and must be read in one step."""
-        span = self.within(at) if self._whole else None
-        return span if span is not None and span.start == at else None
+        span = self.within(at)
+        return span if span is not None and span.image.whole and span.start == at else None
 
     def before_whole(self, start: int, end: int) -> int:
         """The end of a chunk from `start`, at most `end`.
 
         A chunk ends before an image that one step must read whole.
         """
-        starts = [span.start for span in self.spans if start < span.start < end] if self._whole else []
+        starts = [span.start for span in self.spans if span.image.whole and start < span.start < end]
         return min(starts, default=end)
 
     def usable(self, length: int) -> int:
         """The longest prefix, of at most `length` tokens, that divides no image that must be read in one step."""
-        span = self.within(length) if self._whole else None
-        return length if span is None else span.start
+        span = self.within(length)
+        return length if span is None or not span.image.whole else span.start
 
     def text(self, ids: Sequence[int], start: int = 0) -> Sequence[int]:
         """The ids from `start` on, with 0 for rows of images."""
@@ -180,17 +182,24 @@ class Spans:
         return start, end
 
     def positions(self, start: int, end: int) -> npt.NDArray[np.int64]:
-        """Time, row and column of each token, if images have positions in a plane. [T, 3]"""
-        places = np.repeat(np.arange(start, end)[:, None], 3, axis=1)
-        for span in self.spans:
+        """Time, row, column and time of each token, if images have positions in a plane. [T, 4]
+
+        Of numbered images: time, column, row and number.
+        """
+        places = np.repeat(np.arange(start, end)[:, None], 4, axis=1)
+        for index, span in enumerate(self.spans):
             saved = span.image.tokens - span.image.advance
             places[max(0, span.end - start) :] -= saved
             first, last = max(span.start, start), min(span.end, end)
             if span.image.columns and first < last:
-                number = np.arange(first, last) - span.start
+                number, here = np.arange(first, last) - span.start, places[first - start : last - start]
+                if span.image.numbered:
+                    inner = (number > 0) & (number < span.image.tokens - 1)
+                    row, column = np.divmod(number[inner] - 1, span.image.columns)
+                    here[inner, 1:] = np.stack([column, row, np.full_like(row, index)], axis=1)
+                    continue
                 row, column = np.divmod(number, span.image.columns)
-                begin = places[first - start, 0] - number[0]  # the position of the image's first token
-                places[first - start : last - start] = begin + np.stack([0 * row, row, column], axis=1)
+                here[:] = here[0, 0] - number[0] + np.stack([0 * row, row, column, 0 * row], axis=1)
         return places
 
 
@@ -207,7 +216,7 @@ def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eye
             first, last = max(span.start, start), min(span.end, end)
             if first >= last:
                 continue
-            whole = eyes.whole
+            whole = whole or span.image.whole
             if not given:
                 given = {name: np.zeros((batch.rows, width), np.float32) for name, width in eyes.widths.items()}
                 given[TEXT] = np.ones((batch.rows, 1), np.float32)

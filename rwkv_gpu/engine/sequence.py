@@ -39,14 +39,13 @@ class TokenSequence:
         *,
         shifts: bool = False,
         begun: int = 0,
-        whole_images: bool = False,
     ) -> None:
         """Checks the request, and does everything slow for a long prompt. Any thread may create one."""
         # Prompt and answer, after placeholder tokens for what an initial state has seen.
         self.ids = [0] * begun + request.check(vocabulary, context)
         self.begun = begun
         self.salt = replace(request.salt, shared=begun + request.salt.shared)
-        self.images = Spans(request.images, whole=whole_images, begun=begun, salt=self.salt.number)
+        self.images = Spans(request.images, begun=begun, salt=self.salt.number)
         self.id = 0  # carried by its updates; set when it is added to the engine
         self.request = request
         self.prompt = len(self.ids)  # tokens

@@ -56,15 +56,17 @@ class MediaOps:
         g, norms, rope = self._ops, how.norms, how.rope
         assert rope is not None, "it turns"
         assert not how.head, "heads are not padded"
-        assert norms is None or not norms.turned, "heads are normed before they turn"
         angles = g.given(ANGLES)
-        if norms and norms.qk:
-            q = g.group_rms_norm(q, norms.q, how.heads, norms.eps)
-            k = k if k is None else g.group_rms_norm(k, norms.k, cache.heads, norms.eps)
         if norms and norms.v and v is not None:
             v = g.group_rms_norm(v, None, cache.heads, norms.eps)
-        q = g.turn(q, angles, how.heads, rope.pairing)
-        k = k if k is None else g.turn(k, angles, cache.heads, rope.pairing)
+
+        def both(x: Any, heads: int, weight: Weight | None) -> Any:
+            x = g.turn(x, angles, heads, rope.pairing) if norms and norms.turned else x
+            x = g.group_rms_norm(x, weight, heads, norms.eps) if norms and norms.qk else x
+            return x if norms and norms.turned else g.turn(x, angles, heads, rope.pairing)
+
+        q = both(q, how.heads, norms.q if norms else None)
+        k = k if k is None else both(k, cache.heads, norms.k if norms else None)
         return q, k, v, replace(how, rope=None, norms=None)
 
 

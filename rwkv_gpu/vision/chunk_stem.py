@@ -74,13 +74,13 @@ class ChunkStem:
         return (rows.reshape(len(chunks), ROWS, -1) + w[TABLE][:ROWS]).reshape(rows.shape)
 
 
-def convolved(x: Floats, kernel: Floats, bias: Floats | None) -> Floats:
-    """kernel * x + bias, with stride 2 on both axes if the kernel has a side of 3. x [.., H, W, C], kernel [D, C, k, k]
+def convolved(x: Floats, kernel: Floats, bias: Floats | None, step: int = 2) -> Floats:
+    """kernel * x + bias, with this stride on both axes if k is 3. x [.., H, W, C], kernel [D, C, k, k]
 
     A kernel [D, 1, k, k] has one channel of x for each of D, or one for all.
     """
     side = kernel.shape[-1]
-    step = 1 if side == 1 else 2
+    step = 1 if side == 1 else step
     padded = np.pad(x, [(0, 0)] * (x.ndim - 3) + [(side // 2, side // 2)] * 2 + [(0, 0)])
     y = np.zeros((), np.float32) if bias is None else bias.reshape(-1)
     for i, j in np.ndindex(side, side):

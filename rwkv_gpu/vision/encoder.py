@@ -3,7 +3,8 @@
 import gc
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,21 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..gpu.memory import device_available, host_available
 from ..ops.batch import Batch
-from ..ops.media import EMBEDDED
+from ..ops.media import EMBEDDED, cos_and_sin
 from ..ops.vocabulary import PAGE
 from .conformer import ConformerTower
 from .image import Image
 from .pixels import patches_of
 from .positions import by_axis, in_blocks, in_windows, learned, plane_angles, plane_waves
 from .projector import Vision, vision_of
+from .sam import SamTower
 from .sizes import Size
 from .sound_tower import SoundTower
 from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
 
 Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
-AnyTower = Tower | SoundTower | ConformerTower
+AnyTower = Tower | SamTower | SoundTower | ConformerTower
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
 SIZES_KEPT = 4  # number of image sizes whose positions are kept
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
@@ -74,9 +76,9 @@ class TowerEncoder(ABC):
     def inputs(self, image: Image, tile: npt.NDArray[Any]) -> tuple[Rows, npt.NDArray[np.int64]]:
         """The input rows of the tower for a tile, and the rows from which it makes output rows."""
 
-    def finished(self, rows: Floats, image: Image, name: str) -> Floats:  # noqa: ARG002 - as they are
+    def joined(self, tiles: Sequence[Floats], image: Image, name: str) -> Floats:  # noqa: ARG002 - one after another
         """The rows of the language model, made from those of the tower."""
-        return rows
+        return np.concatenate(tiles)
 
     @cached_property
     def runner(self) -> PartRunner:
@@ -94,7 +96,7 @@ class TowerEncoder(ABC):
         found = self._kept.get(key)
         if found is None:
             encoded = [self._encoded(image, tile) for tile in image.tiles]
-            found = {name: np.concatenate([rows[name] for rows in encoded]) for name in encoded[0]}
+            found = {name: self.joined([rows[name] for rows in encoded], image, name) for name in encoded[0]}
             self._kept[key] = found
             self._release_if_short()
         self._kept.move_to_end(key)
@@ -113,17 +115,37 @@ class TowerEncoder(ABC):
         """The rows of one tile."""
         batch, runner = self.batch(image, tile), self.runner
         try:
-            found = runner.features(batch)
+            return runner.features(batch)
         finally:
             runner.store.forget(0)
-        return {name: self.finished(rows, image, name) for name, rows in found.items()}
+
+    def release(self) -> None:
+        """Unloads the tower."""
+        self.__dict__.pop("runner", None)
 
     def _release_if_short(self) -> None:
         """Unloads the tower if little memory is free. The next new image loads it again."""
         free = host_available() if self.device is None else device_available(self.device)
         if free is not None and free < LEAST_FREE:
-            del self.runner
+            self.release()
             gc.collect()  # plans and runners refer to each other
+
+
+class SamEncoder(TowerEncoder):
+    """SAM's tower of a projector file, which reads the patches before the vision tower does."""
+
+    def __init__(self, vision: Vision, device: Device | None) -> None:
+        super().__init__(vision.path, device)
+        self.vision = vision
+
+    def tower(self, file: GGUFFile) -> SamTower:
+        sam = vision_of(file).sam
+        assert sam is not None, "it was read from this file before"
+        return sam.tower
+
+    def inputs(self, image: Image, tile: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.int64]]:
+        assert self.vision.sam is not None, "it was read from this file before"
+        return self.vision.sam.inputs(patches_of(tile, replace(self.vision.preparation, merge=1)), image.grid)
 
 
 class Encoder(TowerEncoder):
@@ -134,20 +156,21 @@ class Encoder(TowerEncoder):
         self.vision = vision
         self.ids = vision.tower.vocabulary
         self._placed = lru_cache(SIZES_KEPT)(self._places)
+        self.first = None if vision.sam is None else SamEncoder(vision, device)
 
     def tower(self, file: GGUFFile) -> Tower:
         return vision_of(file).tower
 
     def inputs(self, image: Image, tile: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.int64]]:
-        vision, patches = self.vision, patches_of(tile, self.vision.preparation)
+        vision, patches = self.vision, self._patches(image, tile)
         count = len(patches)
         given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches, **self._placed(image.grid)}
-        if vision.summary is not None:  # a summary adds a row without pixels
-            given = {
-                PATCHES: np.pad(patches, ((0, 1), (0, 0))),
-                POSITIONS: np.append(given[POSITIONS], [vision.summary], 0),
-            }
-        outputs = np.arange(0, count, vision.preparation.merge**2)
+        if vision.summary is not None:  # adds a row without pixels
+            more = {PATCHES: 0 * patches[:1], POSITIONS: vision.summary[None]}
+            if ANGLES in given:
+                more[ANGLES] = cos_and_sin(np.zeros((1, given[ANGLES].shape[1] // 2)))
+            given = {name: np.append(rows, more[name], 0) for name, rows in given.items()}
+        outputs = np.arange(0, count, 1 if vision.sam is not None else vision.preparation.merge**2)
         if vision.summary is not None and vision.family.drops_first:
             outputs = outputs + 1
         if queries := vision.tower.projector.queries:
@@ -161,14 +184,18 @@ class Encoder(TowerEncoder):
     def _places(self, grid: Size) -> Rows:
         """The learned position embeddings and the angles of patches, which depend on the size of an image only."""
         vision, family, found = self.vision, self.vision.family, {}
-        places = in_blocks(grid, vision.preparation.merge)
+        merge = vision.preparation.merge
+        if vision.sam is not None:
+            grid, merge = Size(grid.width // merge, grid.height // merge), 1
+        places = in_blocks(grid, merge)
         if vision.table is not None:
             table, between = vision.table, family.between
             found[POSITIONS] = by_axis(table, places) if family.axes else learned(table, grid, places, between)
         if vision.tower.projector.queries:
             found[WAVES] = plane_waves(places, vision.width)
         if family.plane is not None:
-            found[ANGLES] = plane_angles(places, vision.head_size, family.plane)
+            first = int(vision.summary is not None)  # the row without pixels is at 0
+            found[ANGLES] = plane_angles(places + first, vision.head_size, family.plane)
         return found
 
     def _in_windows(self, given: Rows, blocks: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
@@ -179,14 +206,25 @@ class Encoder(TowerEncoder):
         seen = np.repeat(each * bounds, each, axis=0).astype(np.float32)
         return {name: values[rows] for name, values in given.items()} | {WINDOWS: seen}, each * np.argsort(order)
 
-    def finished(self, rows: Floats, image: Image, name: str) -> Floats:
-        """Adds a line-break row after each line of blocks except the last, in families that have one."""
-        line_break = self.vision.line_break
-        if line_break is None or name != EMBEDDED:
-            return rows
-        lines = rows.reshape(image.blocks.height, image.blocks.width, -1)
-        ends = np.broadcast_to(line_break, (image.blocks.height, 1, len(line_break)))
-        return np.concatenate([lines, ends], axis=1).reshape(-1, rows.shape[1])[:-1]
+    def joined(self, tiles: Sequence[Floats], image: Image, name: str) -> Floats:
+        """Joins lines of blocks, with constant rows, in families that have some."""
+        if image.frame is None or name != EMBEDDED:
+            return np.concatenate(tiles)
+        height = image.blocks.height
+        lines = np.concatenate([rows.reshape(height, -1, rows.shape[1]) for rows in tiles], axis=1)
+        return image.frame.around(lines.reshape(-1, lines.shape[2]), image.blocks)
+
+    def release(self) -> None:
+        super().release()
+        if self.first is not None:
+            self.first.release()
+
+    def _patches(self, image: Image, tile: npt.NDArray[np.uint8]) -> Floats:
+        """The patches of a tile, or the rows that SAM's tower makes of them."""
+        sam = self.vision.sam
+        if self.first is None or sam is None:
+            return patches_of(tile, self.vision.preparation)
+        return sam.convolved(self.first._encoded(image, tile)[EMBEDDED], image.grid)
 
 
 def _nbytes(rows: Rows) -> int:

@@ -13,7 +13,6 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..models.registry import Contents
 from ..ops.media import EMBEDDED
-from ..ops.vocabulary import Whole
 from .encoder import Encoder
 from .hearing import Hearing, Sound, SoundEncoder
 from .image import Image
@@ -28,6 +27,7 @@ CONTIGUOUS = (
     "glm4",
     "glm4moe",
     "paddleocr",
+    "hunyuan_vl",
 )  # architectures whose two-dimensional positions rotate neighbouring pairs
 
 
@@ -38,11 +38,6 @@ class ModelEyes:
     senses: Senses
     encoders: tuple[Encoder | None, SoundEncoder | None]  # encoders of images and of sounds
     angles: PlaneRope | None
-
-    @property
-    def whole(self) -> Whole:
-        """Layers in which each row of an image attends to the whole image."""
-        return self.senses.whole
 
     @property
     def widths(self) -> Mapping[str, int]:

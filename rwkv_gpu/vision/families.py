@@ -1,18 +1,27 @@
 """The types of projectors: how each reads its tensors, prepares images, and places them in a prompt."""
 
 from dataclasses import replace
+from operator import itemgetter
+
+import numpy as np
 
 from ..errors import UnsupportedModel
+from ..gguf.file import GGUFFile
+from ..models.tensors import EPS
 from ..models.transformer import FeedForward, Output
-from ..ops.vocabulary import Attention, Cache, HeadRows, LayerNorm, Rms
-from .family import Family
-from .tiles import any_shape, best_shape, closest_shape, longest_side, slices
+from ..ops.vocabulary import Attention, Blocks, Cache, HeadRows, LayerNorm, Rms
+from .chunk_stem import check
+from .family import Family, Frame
+from .tiles import any_shape, best_shape, closest_shape, longest_side, rows_of_tiles, slices, unbordered
 from .tower_file import QUERIES, TowerFile
 from .towers import (
     WINDOWS,
+    ChainProjector,
     GatedProjector,
     JoinedProjector,
     LinearProjector,
+    NormedProjector,
+    PairProjector,
     PooledProjector,
     Projector,
     Resampler,
@@ -20,9 +29,9 @@ from .towers import (
 )
 
 SCALE = "clip.vision.projector.scale_factor"
-BREAK = "v.token_embd.img_break"
-HEAD = 128  # numbers of a head of a resampler; not stated in files
-VERSIONS = 3, 4, 5, 6, 100045  # MiniCPM-V 2.6, 4 and 4.5, and MiniCPM-o 2.6 and 4.5; they differ only in sizes
+BREAK, LINE, END = "v.token_embd.img_break", "v.image_newline", "v.view_seperator"  # rows between or after lines
+HEAD = 128  # numbers of a head of a resampler; no file says it
+VERSIONS = 3, 4, 5, 6, 100045  # of MiniCPM-V 2.6, 4 and 4.5 and MiniCPM-o 2.6 and 4.5, which differ in their sizes only
 
 
 def _layer_norm(source: TowerFile, name: str, width: int, eps: float = 1e-5) -> LayerNorm:
@@ -80,6 +89,70 @@ def _glm(source: TowerFile) -> Projector:
     down = Output(tensors.take("mm.down.weight", out, inner), tensors.find("mm.down.bias", out))
     feed = FeedForward(None, gates, source.activation(), down, biases)
     return GatedProjector(source.block, *merger, tensors.take("mm.model.fc.weight", out, out), norm, feed)
+
+
+def _chain(source: TowerFile, names: tuple[str, ...], *, blocks: Blocks = "joined") -> Projector:
+    tensors, columns = source.tensors, source.width * source.block
+    sizes = [columns, *(tensors.dimension(name, 0) for name in names)]
+    matrices = tuple(map(tensors.take, names, sizes[1:], sizes))
+    return ChainProjector(source.block, matrices, blocks, source.activation())
+
+
+def _muse(source: TowerFile) -> Projector:
+    return _chain(source, ("mm.0.weight", "mm.1.weight", "mm.2.weight"), blocks="by_column")
+
+
+def _llama4(source: TowerFile) -> Projector:
+    return _chain(source, ("mm.model.mlp.1.weight", "mm.model.mlp.2.weight", "mm.model.fc.weight"))
+
+
+def _deepseek(source: TowerFile) -> Projector:
+    tensors, width, name = source.tensors, source.width, "mm.model.fc"
+    out = tensors.dimension(f"{name}.weight", 0)
+    for row in (LINE, END):
+        check(tensors, source.file, row, out)
+    whole = f"{name}.weight", (out, 2 * width)
+    clip, sam = (
+        tensors.compute(f"{name}.{part}", (out, width), itemgetter((slice(None), slice(first, first + width))), whole)
+        for part, first in (("clip", 0), ("sam", width))
+    )
+    return PairProjector(clip, sam, tensors.find(f"{name}.bias", out))
+
+
+def _deepseek_frame(file: GGUFFile) -> Frame:
+    line, last = (file.values(file.tensors[name]).reshape(-1) for name in (LINE, END))
+    return Frame(line, last=last, after_all=True)
+
+
+def _hunyuan(source: TowerFile) -> Projector:
+    tensors, name = source.tensors, "mm.model.fc"
+    mlp = source.mlp("mm.0", "mm.2", source.width * source.block)
+    out, inner = (tensors.dimension(f"{name}.weight", axis) for axis in (0, 1))
+    if inner != mlp.down.shape[0]:
+        raise tensors.bad(f"tensor '{name}.weight'", f"{inner} columns", f"{mlp.down.shape[0]}")
+    for row, size in ((LINE, inner), ("mm.image_begin", out), ("mm.image_end", out)):
+        check(tensors, source.file, row, size)
+    tensors.skip(END)
+    return NormedProjector(
+        source.block, mlp, each=Rms(tensors.take("mm.pre_norm.weight", source.width), source.eps), blocks="by_column",
+        matrix=tensors.take(f"{name}.weight", out, inner), bias=tensors.find(f"{name}.bias", out),
+        after=Rms(tensors.take("mm.post_norm.weight", out), source.eps),
+    )  # fmt: skip
+
+
+def _hunyuan_frame(file: GGUFFile) -> Frame:
+    """The rows of an image's ends and of line ends, after the last matrix and norm."""
+    names = "mm.model.fc.weight", LINE, "mm.image_begin", "mm.image_end", "mm.post_norm.weight"
+    matrix, line, first, last, weight = (file.values(file.tensors[name]) for name in names)
+    eps, bias = file.float("clip.vision.attention.layer_norm_epsilon", *EPS), file.tensors.get("mm.model.fc.bias")
+    line = matrix @ line.reshape(-1) + (0 if bias is None else file.values(bias))
+    rows = np.stack([first.reshape(-1), line, last.reshape(-1)])
+    rows = rows / np.sqrt((rows**2).mean(axis=1, keepdims=True) + np.float32(eps)) * weight
+    return Frame(rows[1], rows[0], rows[2], after_all=True)
+
+
+def _pixtral_frame(file: GGUFFile) -> Frame | None:
+    return Frame(file.values(file.tensors[BREAK]).reshape(-1)) if BREAK in file.tensors else None
 
 
 def _idefics3(source: TowerFile) -> Projector:
@@ -169,11 +242,28 @@ FAMILIES: dict[str, Family] = {
         _glm, "bicubic", "<|begin_of_image|>", "<|end_of_image|>", norm="rms", frames=2, tokens=(8, 4096), merge=2,
         between="cubic", plane="halves", pairing="neox", grid_positions=True,
     ),
+    "deepseekocr": Family(
+        _deepseek, "bicubic", end="\n", frame=_deepseek_frame, sam=True, patch=16, side=1024, eps=1e-5, merge=4,
+        cut=rows_of_tiles, tiles=(2, 9), tile_side=640, border=(127, 127, 127), between="cubic", quick=True,
+    ),
+    "hunyuanvl": Family(
+        _hunyuan, "lanczos", "<｜hy_place▁holder▁no▁100｜>", "<｜hy_place▁holder▁no▁101｜>", _hunyuan_frame,
+        states_pixels=True, merge=2, cut=unbordered, between="widened", grid_positions=True, numbered=True,
+    ),
+    "llama4": Family(
+        _llama4, "bicubic", "<|image_start|>", "<|image_end|>", merge_key=SCALE, cut=best_shape, tile_sides=3,
+        between_tiles="<|tile_x_separator|>", row_end="<|tile_y_separator|>", ends_rows=True,
+        overview=("<|image|>", ""), overview_alone=True, plane="swapped",
+    ),
+    "muse-glimmer": Family(
+        _muse, "lanczos", "<|image_start|>", "<|image_end|>", tokens=(1, 4096), closest=True, merge=2, cut=unbordered,
+        windows=True, period=4, between="linear", plane="swapped", erf=True,
+    ),
     "resampler": Family(
         _minicpm, "bicubic", cut=slices, between="nearest", swaps=True, tile="<slice>", tile_end="</slice>",
-        row_end="\n", overview=("<image>", "</image>"), overview_first=True,
+        row_end="\n", overview=("<image>", "</image>"), overview_first=True, overview_alone=True,
     ),
     "pixtral": Family(
-        _pixtral, "bicubic", end="[IMG_END]", norm="rms", tokens=(8, 1024), plane="alternate",
+        _pixtral, "bicubic", end="[IMG_END]", frame=_pixtral_frame, norm="rms", tokens=(8, 1024), plane="alternate",
     ),
 }  # fmt: skip

@@ -72,15 +72,23 @@ def stretched(pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter) -
 
 
 def bordered(
-    pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter, color: tuple[int, int, int] = (0, 0, 0)
+    pixels: npt.NDArray[np.uint8],
+    target: Size,
+    resampling: Filter,
+    color: tuple[int, int, int] = (0, 0, 0),
+    *,
+    nearest: bool = False,
 ) -> npt.NDArray[np.uint8]:
-    """The pixels resized to another size with the aspect ratio kept; borders fill the rest. [H, W, 3]"""
+    """The pixels resized to another size with the aspect ratio kept; borders fill the rest. [H, W, 3]
+
+    The size within the borders is rounded up, or to the nearest.
+    """
     size = Size(pixels.shape[1], pixels.shape[0])
     if size == target:
         return pixels
-    inner = inside(size, target)
+    inner = inside(size, target, nearest=nearest)
     framed = np.full((target.height, target.width, 3), color, np.uint8)
-    left, top = (target.width - inner.width) // 2, (target.height - inner.height) // 2
+    left, top = ((outer - length + nearest) // 2 for outer, length in zip(target, inner, strict=True))
     framed[top : top + inner.height, left : left + inner.width] = stretched(pixels, inner, resampling)
     return framed
 

@@ -11,7 +11,7 @@ from .sizes import Size
 
 Array = npt.NDArray[Any]
 Plane = Literal["halves", "swapped", "alternate", "apart"]
-Between = Literal["corners", "smooth", "cubic", "nearest"]
+Between = Literal["corners", "smooth", "linear", "widened", "cubic", "nearest"]
 BASE = 10000.0
 BASE_APART = 100.0
 
@@ -37,8 +37,11 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
     """Position embeddings of patches from a square table, which is interpolated for other sizes."""
     side = round(len(table) ** 0.5)
     plane = table.reshape(side, side, -1)
-    if grid != (side, side):
-        between = {"corners": _between, "smooth": _smoothed, "cubic": _cubic, "nearest": _nearest}[how]
+    if grid != (side, side) or how == "widened":
+        between = {
+            "corners": _between, "smooth": _smoothed, "linear": _linear, "widened": _widened, "cubic": _cubic,
+            "nearest": _nearest,
+        }[how]  # fmt: skip
         plane = between(between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
     chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32, copy=False)
     return chosen
@@ -71,6 +74,20 @@ def _smoothed(rows: Array, count: int) -> Array:
     centres = (np.arange(count) + 0.5) * scale
     weights = np.maximum(0, 1 - np.abs(np.arange(len(rows)) + 0.5 - centres[:, None]) / reach)
     mixed: Array = np.tensordot((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32), rows, 1)
+    return mixed
+
+
+def _widened(rows: Array, count: int) -> Array:
+    """Interpolates as `_linear` does, as if a tenth of a row more were asked for."""
+    return _linear(rows, count, 0.1)
+
+
+def _linear(rows: Array, count: int, more: float = 0) -> Array:
+    """Interpolates a table linearly between row centres."""
+    at = np.clip((np.arange(count) + 0.5) * (len(rows) / (count + more)) - 0.5, 0, len(rows) - 1)
+    low = at.astype(int)
+    share = (at - low).astype(np.float32)[:, None, None]
+    mixed: Array = rows[low] * (1 - share) + rows[np.minimum(low + 1, len(rows) - 1)] * share
     return mixed
 
 

@@ -9,15 +9,15 @@ import numpy.typing as npt
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Whole
-from .families import BREAK, FAMILIES
-from .family import Family
+from .families import FAMILIES
+from .family import Family, Frame
+from .sam import Sam, take_sam
 from .sizes import LONGEST, Preparation, Size, grids
-from .tiles import MOST_TILES, any_shape, longest_side, slices
-from .tower_file import TowerFile, identity_of
+from .tiles import MOST_TILES, any_shape, best_shape, longest_side, slices
+from .tower_file import TABLE, TowerFile, identity_of
 from .towers import Tower
 
 ARCHITECTURE = "clip"
-POSITIONS = "v.position_embd.weight"
 SUMMARY = "v.class_embd"
 
 
@@ -34,7 +34,8 @@ class Vision:
     window: int  # side of a window in blocks; 0: every layer sees all patches
     table: npt.NDArray[np.float32] | None  # learned positions, [side², D]
     summary: npt.NDArray[np.float32] | None  # content of an additional row without pixels
-    line_break: npt.NDArray[np.float32] | None  # a row between two rows of blocks
+    frame: Frame | None  # constant rows around those of an image
+    sam: Sam | None  # the tower that reads patches first
     identity: bytes  # digest of the metadata, the preparation, and the beginning of each tensor
 
     @property
@@ -67,23 +68,25 @@ def vision_of(file: GGUFFile) -> Vision:
     family = FAMILIES[kind]
     source = TowerFile(file, family)
     preparation = _preparation(source)
+    sam = take_sam(source) if family.sam else None
     tower, width = _tower(source, preparation)
     table = _table(source, preparation)
     summary = None
     if SUMMARY in file.tensors:
         if table is None:
-            raise BadFile(f"{file.path}: tensor '{SUMMARY}' needs '{POSITIONS}'")
-        table, summary = table[:-1], _summary(source, table[-1])
-    line_break = file.values(file.tensors[BREAK]).reshape(-1) if BREAK in file.tensors else None
+            raise BadFile(f"{file.path}: tensor '{SUMMARY}' needs '{TABLE}'")
+        first, table = (table[0], table[1:]) if family.sam else (table[-1], table[:-1])
+        summary = _summary(source, first)
+    frame = family.frame(file)
     source.tensors.refuse_the_rest()
     identity = identity_of(file, kind, preparation)
-    rows = width, source.window, table, summary, line_break
+    rows = width, source.window, table, summary, frame, sam
     return Vision(Path(file.path), kind, family, tower, preparation, *rows, identity)
 
 
 def _preparation(source: TowerFile) -> Preparation:
     file, family = source.file, source.family
-    side = source.size("image_size", 1 << 13)
+    side = family.side or source.size("image_size", 1 << 13)
     mean, deviation = (_triple(file, f"clip.vision.image_{name}") for name in ("mean", "std"))
     if min(deviation) <= 0:
         raise source.tensors.bad("metadata key 'clip.vision.image_std'", f"{deviation}", "positive numbers")
@@ -101,12 +104,16 @@ def _preparation(source: TowerFile) -> Preparation:
         raise source.tensors.bad("metadata key 'clip.vision.image_size'", f"{side}", block)
     if len(file.ints("clip.vision.feature_layer", default=())):
         raise UnsupportedModel(f"{file.path}: towers whose result joins several layers are not supported")
-    shapes = grids(side, *_tiles(source)) if family.tiles[1] else _pinpoints(source, side)
+    counts = _tiles(source) if family.tiles[1] else (0, 0)
+    shapes = grids(side, *counts) if family.cut is best_shape and counts[1] else _pinpoints(source, side)
+    if family.tile_sides:
+        sides = range(side, (family.tile_sides + 1) * side, side)
+        shapes = tuple(Size(width, height) for width in sides for height in sides if max(width, height) > side)
     if family.tile_side % (source.patch * source.merge):
         divisor = f"a divisor of {family.tile_side}"
         raise source.tensors.bad("a block of patches", f"{source.patch * source.merge} pixels", divisor)
     longest = _longest(source, side) if family.cut is longest_side else 0
-    sizes = side, least, most, shapes, tile_side, longest, family.border
+    sizes = side, least, most, shapes, tile_side, longest, family.border, counts, family.closest
     return Preparation(source.patch, source.merge, family.resampling, mean, deviation, *sizes)
 
 
@@ -155,18 +162,19 @@ def _triple(file: GGUFFile, key: str) -> tuple[float, float, float]:
 def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
     """The tower, and the width of its rows."""
     tensors, width, pixels = source.tensors, source.width, 3 * source.patch**2
-    patches = tuple(tensors.take(name, width, pixels) for name in source.patch_names)
+    patches = () if source.family.sam else tuple(tensors.take(name, width, pixels) for name in source.patch_names)
     bias = tensors.find("v.patch_embd.bias", width)
     layers = source.layers()
     find = source.optional_norm
     norms = find("v.norm_embd"), find("v.pre_ln"), find("v.post_ln")
     projector, taps = source.family.read(source), source.taps() if source.family.grid_positions else {}
-    learned = POSITIONS in tensors
+    learned = TABLE in tensors
     out = projector.width
     for tap in taps.values():
         if tap.width != out:
             raise BadFile(f"{source.file.path}: deepstack rows have {tap.width} numbers, expected {out}")
-    most = max(preparation.most_patches + (SUMMARY in tensors), projector.queries)
+    most = preparation.most_patches // (source.block if source.family.sam else 1)
+    most = max(most + (SUMMARY in tensors), projector.queries)
     return (
         Tower(tuple(tensors.taken), patches, bias, layers, *norms, projector, most, learned, taps, source.clips),
         out,
@@ -175,22 +183,22 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
 
 def _table(source: TowerFile, preparation: Preparation) -> npt.NDArray[np.float32] | None:
     """The learned position table for a square of patches."""
-    if POSITIONS not in source.tensors:
+    if TABLE not in source.tensors:
         return None
     if source.family.axes:
-        source.tensors.skip(POSITIONS)
-        tables = source.file.values(source.file.tensors[POSITIONS])
+        source.tensors.skip(TABLE)
+        tables = source.file.values(source.file.tensors[TABLE])
         if tables.ndim != 3 or tables.shape[::2] != (2, source.width):
-            raise source.tensors.bad(f"tensor '{POSITIONS}'", f"{list(tables.shape)}", f"[2, n, {source.width}]")
+            raise source.tensors.bad(f"tensor '{TABLE}'", f"{list(tables.shape)}", f"[2, n, {source.width}]")
         return tables
-    count = source.tensors.dimension(POSITIONS, 0)
+    count = source.tensors.dimension(TABLE, 0)
     first = int(SUMMARY in source.tensors)
     side = round((count - first) ** 0.5)
-    grid = preparation.side // source.patch
+    grid = preparation.side // (source.patch * (source.merge if source.family.sam else 1))
     if side**2 + first != count or (grid and grid != side):
-        raise source.tensors.bad(f"tensor '{POSITIONS}'", f"{count} rows", f"{grid**2 or 'a square number'}")
-    values = source.file.values(source.file.tensors[POSITIONS])
+        raise source.tensors.bad(f"tensor '{TABLE}'", f"{count} rows", f"{grid**2 or 'a square number'}")
+    values = source.file.values(source.file.tensors[TABLE])
     if values.shape != (count, source.width):
-        raise source.tensors.bad(f"tensor '{POSITIONS}'", f"{values.shape[1]} numbers", f"{source.width}")
-    source.tensors.skip(POSITIONS)
+        raise source.tensors.bad(f"tensor '{TABLE}'", f"{values.shape[1]} numbers", f"{source.width}")
+    source.tensors.skip(TABLE)
     return values

@@ -7,7 +7,6 @@ from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
-from ..ops.vocabulary import Whole
 from .encoder import Encoder, TowerEncoder, tower_bytes
 from .hearing import Hearing, SoundEncoder, hearing_of
 from .projector import ARCHITECTURE, Vision, vision_of
@@ -42,11 +41,6 @@ class Senses:
         return b"".join(part.identity for part in self.parts)
 
     @property
-    def whole(self) -> Whole:
-        """Layers of the language model in which each row of an image attends to the whole image."""
-        return "" if self.vision is None else self.vision.whole
-
-    @property
     def least_rows(self) -> int:
         """The smallest chunk size: the rows of an image if each of them attends to the whole image, else 0."""
         return 0 if self.vision is None else self.vision.least_rows
@@ -60,8 +54,9 @@ class Senses:
 
     def tower_bytes(self, device: Device | None) -> int:
         """Memory in bytes of the loaded towers on a device; without a device, in numpy."""
-        encoders: list[TowerEncoder] = [one for one in self.encoders(device) if one is not None]
-        return sum(map(tower_bytes, encoders))
+        seen, heard = self.encoders(device)
+        encoders: list[TowerEncoder | None] = [seen, seen and seen.first, heard]
+        return sum(tower_bytes(one) for one in encoders if one is not None)
 
 
 def read_senses(path: Path) -> Senses:

@@ -35,6 +35,8 @@ class Preparation:
     tile_side: int = 0  # side of a tile in pixels; 0: `side`
     longest: int = 0  # pixels of the longer side of an image in tiles; 0: unknown
     border: tuple[int, int, int] = (0, 0, 0)  # color
+    counts: tuple[int, int] = (0, 0)  # minimum and maximum tiles of an image, if their number follows its shape
+    closest: bool = False  # True if sizes have the closest aspect ratio, not the closest sides
 
     @property
     def step(self) -> int:
@@ -45,7 +47,8 @@ class Preparation:
         """The size of an image that is not tiled."""
         if self.side:
             return Size(self.side, self.side)
-        return self.checked(fitted(image, self.step, self.least, self.most), image)
+        size = closest(image, self.step, self.most) if self.closest else fitted(image, self.step, self.least, self.most)
+        return self.checked(size, image)
 
     def checked(self, size: Size, image: Size) -> Size:
         """The size in which a tower reads an image. Raises BadInput if it has too many patches."""
@@ -97,6 +100,22 @@ def fitted(image: Size, step: int, least: int, most: int) -> Size:
         grow = np.sqrt(F(least) / area)
         size = [math.ceil(F(length) * grow / F(step)) * step for length in image]
     return Size(*size)
+
+
+def closest(image: Size, step: int, most: int) -> Size:
+    """Of the sizes in multiples of a step next to an image's, that with its aspect ratio and at most `most` pixels."""
+    wide, high, shape = image.width / step, image.height / step, image.height / image.width
+    count = most // step**2
+    if wide * high > count:
+        ratio = wide / high
+        high = math.sqrt(count / ratio)
+        wide = high * ratio
+    sizes = [Size(w, h) for h in (math.floor(high), math.ceil(high)) for w in (math.floor(wide), math.ceil(wide))]
+    fitting = [size for size in sizes if min(size) > 0 and size.width * size.height <= count]
+    rounded = Size(max(1, _rounded(F(wide))), max(1, _rounded(F(high))))
+    area = {size: size.width * size.height for size in fitting or [rounded]}
+    width, height = min(area, key=lambda size: (abs(size.height / size.width - shape), -area[size]))
+    return Size(width * step, height * step)
 
 
 def grids(side: int, fewest: int, most: int) -> tuple[Size, ...]:
@@ -156,10 +175,12 @@ def multiple(length: int, step: int) -> int:
     return max(step, _rounded(F(length) / F(step)) * step)
 
 
-def inside(image: Size, target: Size) -> Size:
+def inside(image: Size, target: Size, *, nearest: bool = False) -> Size:
     """The largest size with the aspect ratio of an image that fits the target."""
     scale = min(F(target.width) / F(image.width), F(target.height) / F(image.height))
-    return Size(*(min(math.ceil(F(length) * scale), most) for length, most in zip(image, target, strict=True)))
+    lengths = [F(length) * scale for length in image]
+    rounded = [max(1, _rounded(length)) if nearest else math.ceil(length) for length in lengths]
+    return Size(*map(min, rounded, target))
 
 
 def _rounded(x: np.float32) -> int:

@@ -32,6 +32,11 @@ def uncut(picture: Picture, how: Preparation) -> Cut:
     return Cut(bordered(picture.pixels, how.target(picture.size), how.resampling, how.border))
 
 
+def unbordered(picture: Picture, how: Preparation) -> Cut:
+    """The image without tiles, stretched."""
+    return Cut(stretched(picture.pixels, how.target(picture.size), how.resampling))
+
+
 def best_shape(picture: Picture, how: Preparation) -> Cut:
     """InternVL: tiles whose total size keeps most pixels; the whole image is stretched."""
     whole = stretched(picture.pixels, how.target(picture.size), how.resampling)
@@ -53,6 +58,17 @@ def closest_shape(picture: Picture, how: Preparation) -> Cut:
     grid = closest_grid(picture.size, side, LFM2_TILES)
     refined = bordered(picture.pixels, Size(grid.width * side, grid.height * side), how.resampling)
     return _squares(whole, refined, side)
+
+
+def rows_of_tiles(picture: Picture, how: Preparation) -> Cut:
+    """DeepSeek-OCR: for large images, stretched tiles whose aspect ratio is closest; the whole image has borders."""
+    target = how.target(picture.size)
+    whole = bordered(picture.pixels, target, how.resampling, how.border, nearest=True)
+    side = how.tile_side
+    if max(picture.size) <= side:
+        return Cut(whole)
+    grid = closest_grid(picture.size, side, how.counts)
+    return _squares(whole, stretched(picture.pixels, Size(grid.width * side, grid.height * side), how.resampling), side)
 
 
 def longest_side(picture: Picture, how: Preparation) -> Cut:

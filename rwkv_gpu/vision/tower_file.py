@@ -21,6 +21,14 @@ QUICK = 1.702  # constant of the quick form of GELU
 WINDOW = 112  # side of a window in pixels; not stated in files
 SOUNDS = "a.", "mm.a."  # prefixes of tensors for sounds, which a file may have as well
 SAMPLE = 4096  # bytes of each tensor that identify a file
+TABLE = "v.position_embd.weight"
+KERNELS = (
+    "mm.patch_merger.weight",
+    "mm.0.weight",
+    "mm.2.weight",
+    "v.sam.patch_embd.weight",
+    "v.sam.neck.0.weight",
+)  # convolutions over blocks in some projectors
 QUERIES = "resampler.query"  # a tensor of learned rows that attend to patches
 CACHE = "v.kv"  # one cache for all layers, as each layer needs its keys only until the next begins
 
@@ -43,7 +51,7 @@ class TowerFile:
         self.width = self.size("embedding_length", 1 << 14)
         self.heads = self.size("attention.head_count", 1 << 10)
         self.count = self.size("block_count", 1 << 10)
-        self.eps = file.float(f"{self.section}.attention.layer_norm_epsilon", *EPS)
+        self.eps = family.eps or file.float(f"{self.section}.attention.layer_norm_epsilon", *EPS)
         self.window, self.pattern = 0, 1
         self.clips: Clips = {}
         self._begin()
@@ -52,11 +60,11 @@ class TowerFile:
     def _begin(self) -> None:
         """Reads the sizes of a vision tower, before its layers."""
         file, family = self.file, self.family
-        self.patch = file.int("clip.vision.patch_size", low=1, high=256)
+        self.patch = family.patch or file.int("clip.vision.patch_size", low=1, high=256)
         self.merge = file.int(family.merge_key, low=1, high=16, default=family.merge)
-        self.window, self.pattern = self._windows()
-        self.as_matrices([*self.patch_names, "mm.patch_merger.weight"])
+        self.as_matrices([*self.patch_names, *KERNELS])
         self.tensors = Tensors(file, SOUNDS)
+        self.window, self.pattern = self._windows()
         self._leave_out_unused()
         self.clips = clips_of(file, self.tensors)
 
@@ -77,6 +85,11 @@ class TowerFile:
             return 0, self.count + 1
         if not self.family.windows:
             return 0, 1
+        if self.family.period:  # a window has the size of the table of positions
+            side = math.isqrt(self.tensors.dimension(TABLE, 0))
+            if side % self.merge:
+                raise self.tensors.bad(f"tensor '{TABLE}'", f"{side} rows of positions", f"a multiple of {self.merge}")
+            return side // self.merge, self.family.period
         pattern = self.file.int("clip.vision.n_wa_pattern", low=0, high=1 << 10)
         return (max(1, WINDOW // self.patch // self.merge), pattern) if pattern else (0, 1)
 
@@ -135,6 +148,8 @@ class TowerFile:
         cache = Cache(CACHE, self.heads, stored)
         windowed = replace(how, bounds=WINDOWS)
         hows = [how if (i + 1) % self.pattern == 0 else windowed for i in range(self.count)]
+        if self.family.period:
+            hows[-1] = how
         quick = QUICK if self.activation() == "none" and not self.family.erf else 0.0
         return tuple(
             Layer(self._attention(i, hows[i], cache, size), self._feed(i), self._scales(i), quick, self.family.erf)
@@ -201,7 +216,7 @@ class TowerFile:
 
     def activation(self) -> Activation:
         """The activation of feed-forwards; "none" for the fast approximation of GELU, which is a separate op."""
-        if self.family.erf:
+        if self.family.erf or self.family.quick:
             return "none"
         for key, activation in (("clip.use_gelu", "gelu"), ("clip.use_silu", "silu")):
             if self.file.bool(key, default=False):

@@ -129,7 +129,7 @@ class Tower(MediaTower):
     """A tower over the patches of an image."""
 
     weights: tuple[Weight, ...]
-    patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame of a patch
+    patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame of a patch; none: another tower embeds them
     patch_bias: Weight | None
     layers: tuple[Layer, ...]
     patch_norm: AnyNorm | None  # before learned positions are added
@@ -156,10 +156,9 @@ class Tower(MediaTower):
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:
         g = with_clips(g, self.clips)
-        patches = g.given(PATCHES)
-        x = g.linear(patches, self.patches[0], bias=self.patch_bias)
-        for weight in self.patches[1:]:
-            x = g.linear(patches, weight, add=x)
+        patches = x = g.given(PATCHES)
+        for i, weight in enumerate(self.patches):
+            x = g.linear(patches, weight, add=x) if i else g.linear(patches, weight, bias=self.patch_bias)
         x = normed(g, x, self.patch_norm)
         if self.learned_positions:
             x = g.add(x, g.given(POSITIONS))
@@ -239,6 +238,56 @@ class JoinedProjector(Projector):
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = normed(g, g.pick_blocks(normed(g, x, self.each), self.count, self.blocks), self.norm)
         return mlp(g, self.mlp, x if self.merger is None else g.linear(x, self.merger))
+
+
+@dataclass(frozen=True)
+class ChainProjector(Projector):
+    """Muse Glimmer, Llama 4: the patches of a block are joined; several matrices follow, with GELU between them."""
+
+    count: int
+    matrices: tuple[Weight, ...]
+    blocks: Blocks
+    then: Activation = "none"  # "none": the exact form of GELU, which is a separate op
+
+    @property
+    def width(self) -> int:
+        return self.matrices[-1].shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        *inner, last = self.matrices
+        x = g.pick_blocks(x, self.count, self.blocks)
+        for matrix in inner:
+            x = g.linear(x, matrix, then=self.then)
+            x = g.gelu_erf(x) if self.then == "none" else x
+        return g.linear(x, last)
+
+
+@dataclass(frozen=True)
+class NormedProjector(JoinedProjector):
+    """Hunyuan VL: a norm of each patch, an MLP over the patches of a block, a matrix and a norm."""
+
+    matrix: Weight = field(kw_only=True)
+    bias: Weight | None = field(kw_only=True)
+    after: Rms = field(kw_only=True)
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        return normed(g, g.linear(super().project(g, x), self.matrix, bias=self.bias), self.after)
+
+
+@dataclass(frozen=True)
+class PairProjector(Projector):
+    """DeepSeek-OCR: a matrix of the rows of both towers."""
+
+    matrix: Weight  # [D, K]
+    first: Weight  # [D, K], of the rows that this tower reads
+    bias: Weight | None
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        return g.pick(g.linear(x, self.matrix, bias=self.bias, add=g.linear(g.given(PATCHES), self.first)))
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,14 @@ class Picture:
     advance: int
     columns: int
     identity: bytes
+    whole: str = ""
+    numbered: bool = False
 
 
-FLAT, PLANE, LAST = Picture(3, 3, 0, b"flat"), Picture(6, 3, 3, b"plane"), Picture(2, 1, 2, b"last")
-LAYOUT = [None, FLAT, None, None, PLANE, LAST, None]  # a token of text, or an image
+FLAT, PLANE, LAST = Picture(3, 3, 0, b"flat"), Picture(6, 3, 3, b"plane"), Picture(2, 1, 2, b"last", "all")
+FRAMED = Picture(8, 8, 3, b"framed", numbered=True)  # two lines of two rows and an end each, within two rows
+LAYOUT = [None, FLAT, None, None, PLANE, LAST, FRAMED, None]  # a token of text, or an image
 EYES = SimpleNamespace(
-    whole="all",
     widths={"rows": WIDTH},
     angles=None,
     rows=lambda image, salt: {
@@ -53,23 +55,22 @@ RANGES = [(start, end) for start, end in ENDS if start < end]
 
 
 def test_each_token_belongs_to_its_image():
-    found = spans(whole=True)
+    found = spans()
     for at, one in enumerate(labels()):
         span = found.within(at)
         assert (span and (span.image, at - span.start)) == one
-        assert found.whole_at(at) == (span if one and one[1] == 0 else None)
-        assert found.usable(at) == (span.start if span else at)
-        assert spans().whole_at(at) is None and spans().usable(at) == at
+        whole = one is not None and one[0].whole  # sounds never are
+        assert found.whole_at(at) == (span if whole and one[1] == 0 else None)
+        assert found.usable(at) == (span.start if whole else at)
     assert found.usable(len(labels())) == len(labels())
 
 
 def test_a_chunk_ends_before_an_image_that_is_read_as_a_whole():
-    begins = {span.start for span in spans().spans}
+    begins = {span.start for span in spans().spans if span.image.whole}
+    assert len(begins) == 1
     for start, end in RANGES:
-        assert spans(whole=True).before_whole(start, end) == min(
-            (at for at in range(start + 1, end) if at in begins), default=end
-        )
-        assert spans().before_whole(start, end) == end
+        first = min((at for at in range(start + 1, end) if at in begins), default=end)
+        assert spans().before_whole(start, end) == first
 
 
 def test_text_hides_the_ids_of_images():
@@ -98,8 +99,11 @@ def test_positions_of_any_range_equal_those_of_a_walk_through_all_tokens():
     walked, at = [], 0
     for one in LAYOUT:
         for row in range(one.tokens if one else 1):
-            plane = (0, row // one.columns, row % one.columns) if one and one.columns else (row, row, row)
+            plane = (0, row // one.columns, row % one.columns, 0) if one and one.columns else (row,) * 4
             walked.append([at + step for step in plane])
+            if one is FRAMED:  # column, line and number of the image, except at its ends
+                line, column = divmod(row - 1, 3)
+                walked[-1] = [at + row] * 4 if row in (0, 7) else [at + row, column, line, 3]
         at += one.advance if one else 1
     for start, end in RANGES:
         assert spans().positions(start, end).tolist() == walked[start:end]
@@ -111,7 +115,7 @@ def test_a_step_has_the_rows_of_its_images_as_inputs(before):
         batch = SimpleNamespace(rows=before + end - start)
         given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
         here = labels()[start:end]
-        assert bool(whole) == any(here) == bool(given)
+        assert whole == ("all" if any(one and one[0].whole for one in here) else "") and any(here) == bool(given)
         if given:
             rows = [EYES.rows(one[0], 9)["rows"][one[1]] if one else np.zeros(WIDTH) for one in here]
             assert np.array_equal(given["rows"], [*np.zeros((before, WIDTH)), *rows])

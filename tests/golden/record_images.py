@@ -3,8 +3,11 @@
     MTMD=oracle.py python -m tests.golden.record_images [FAMILY ...]
 
 `oracle.py` calls a build of libmtmd without a table for GELU and with convolutions in float32 (GGML_GELU_FP16 in
-ggml-cpu/vec.h, `ggml_conv_2d` in ggml.c), with a class `Eyes` for a model and a projector. The language models are tiny
-ones of this folder; libmtmd gets twins with float32 weights.
+ggml-cpu/vec.h, `ggml_conv_2d` in ggml.c), with a class `Eyes` for a model and a projector. Further lines of that
+build are as at the publishers: Llama 4's rows go from left to right (the last ggml_permute in models/llama4.cpp), and
+Hunyuan's fourth position of a text is that of its token (llama-graph.cpp). DeepSeek-OCR's first position is that of the
+class embedding also in tiles, for which the others are interpolated (models/deepseekocr.cpp). The
+language models are tiny ones of this folder; libmtmd gets twins with float32 weights.
 """
 
 import hashlib
@@ -28,6 +31,11 @@ Tensors = dict[str, np.ndarray]
 Keys = dict[str, Any]
 SIZES = (40, 24), (23, 64), (7, 5), (90, 62), (64, 8)  # width and height of the images that are recorded
 SCALES = {"qwen25vl": 4, "lfm2": 16}  # scales of these sizes, if windows or tiles have a given size
+LARGE = {  # further sizes, of which pixels alone are recorded
+    "muse": [(600, 300), (700, 720), (1500, 9)],
+    "deepseekocr": [(650, 648), (900, 2000), (2000, 30)],
+}
+LINE_END = r"Ċ|\\x0a|(<0xE2><0x96><0x81>)?<0x0A>"  # as tokens
 CONTROL = 3  # type of a token that is text only if a template uses it
 TEXT = "user a b <__media__> hello the <__media__> world c"
 
@@ -57,6 +65,8 @@ WORDS = {
 
 def sizes_of(name: str) -> list[tuple[int, int]]:
     """Returns the sizes of the images of a golden projector."""
+    if name == "deepseekocr":  # whose tiles have 640 pixels on a side
+        return [(40, 24), (24, 40), (650, 330)]
     scale = SCALES.get(name, 1)
     return [(scale * width, scale * height) for width, height in SIZES]
 
@@ -206,6 +216,86 @@ def paddleocr(out: int) -> tuple[Tensors, Keys]:
     return t, more | {"clip.vision.image_max_pixels": 96 * 64}
 
 
+def muse(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(14), 16, 24, 24, 4
+    t = layers(g, width, inner, 6, biases=True)
+    t |= {
+        **stem(g, width, patch, (side // patch) ** 2, gain=4),
+        "v.pre_ln.weight": g.vector(width, 1), "v.pre_ln.bias": g.vector(width),
+        "mm.0.weight": g.matrix(24, 4 * width), "mm.1.weight": g.matrix(20, 24, gain=2),
+        "mm.2.weight": g.matrix(out, 20, gain=3),
+    }  # fmt: skip
+    del t["v.patch_embd.bias"]
+    return t, keys("muse-glimmer", width, inner, 6, 2, side, patch, out) | {"clip.vision.spatial_merge_size": 2}
+
+
+def llama4(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(16), 16, 24, 24, 4
+    t = layers(g, width, inner, 2, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3 * patch**2), "v.class_embd": g.vector(width, 1),
+        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2 + 1, width, gain=4),
+        "mm.model.mlp.1.weight": g.matrix(24, 4 * width), "mm.model.mlp.2.weight": g.matrix(20, 24, gain=2),
+        "mm.model.fc.weight": g.matrix(out, 20, gain=3),
+    }  # fmt: skip
+    for name in ("pre_ln", "post_ln"):
+        t |= {f"v.{name}.weight": g.vector(width, 1), f"v.{name}.bias": g.vector(width)}
+    return t, keys("llama4", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2,
+    }  # fmt: skip
+
+
+def deepseekocr(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, channels, window = Source(17), 8, 12, 6, 14
+    t: Tensors = {
+        "v.class_embd": g.vector(width, 1), "v.position_embd.weight": 0.3 * g.matrix(257, width, gain=4),
+        "v.pre_ln.weight": g.vector(width, 1), "v.pre_ln.bias": g.vector(width),
+        "mm.model.fc.weight": g.matrix(out, 2 * width, gain=3), "mm.model.fc.bias": g.vector(out),
+        "v.image_newline": g.vector(out), "v.view_seperator": g.matrix(1, out),
+        "v.sam.patch_embd.weight": g.matrix(width, 3, 16, 16), "v.sam.patch_embd.bias": g.vector(width),
+        "v.sam.pos_embd.weight": g.matrix(1, 64, 64, width, gain=60),
+        "v.sam.neck.0.weight": g.matrix(channels, width, 1, 1, gain=2),
+        "v.sam.neck.2.weight": g.matrix(channels, channels, 3, 3, gain=2),
+        "v.sam.net_2.weight": g.matrix(7, channels, 3, 3, gain=2),
+        "v.sam.net_3.weight": g.matrix(width, 7, 3, 3, gain=2),
+    }  # fmt: skip
+    for number in (1, 3):
+        t |= {f"v.sam.neck.{number}.{part}": g.vector(channels, part == "weight") for part in ("weight", "bias")}
+    t |= layers(g, width, inner, 2, biases=True, fused=True)
+    for i in range(3):
+        at, count = f"v.sam.blk.{i}", 127 if i == 2 else 2 * window - 1
+        t |= {f"{at}.attn.pos_{which}.weight": g.matrix(count, width) for which in "hw"}
+        shapes = {"attn.qkv": (3 * width, width), "attn.out": (width, width)}
+        shapes |= {"mlp.lin1": (inner, width), "mlp.lin2": (width, inner)}
+        for name, shape in shapes.items():
+            t |= {f"{at}.{name}.weight": g.matrix(*shape, gain=2), f"{at}.{name}.bias": g.vector(shape[0])}
+        for name in ("pre_ln", "post_ln"):
+            t |= {f"{at}.{name}.weight": g.vector(width, 1), f"{at}.{name}.bias": g.vector(width)}
+    return t, keys("deepseekocr", width, inner, 2, 1, 1024, 16, out) | {
+        "clip.use_gelu": True, "clip.vision.window_size": window, "clip.vision.sam.block_count": 3,
+        "clip.vision.sam.embedding_length": width, "clip.vision.sam.head_count": 1,
+        "clip.vision.preproc_min_tiles": 2, "clip.vision.preproc_max_tiles": 9,
+    }  # fmt: skip
+
+
+def hunyuanvl(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(15), 16, 24, 32, 4
+    t = layers(g, width, inner, 2, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix(64, width, gain=4),
+        "mm.pre_norm.weight": g.vector(width, 1), "mm.post_norm.weight": g.vector(out, 1),
+        "mm.0.weight": g.matrix(20, width, 2, 2), "mm.0.bias": g.vector(20),
+        "mm.2.weight": g.matrix(24, 20, 1, 1, gain=2), "mm.2.bias": g.vector(24),
+        "mm.model.fc.weight": g.matrix(out, 24), "mm.model.fc.bias": g.vector(out),
+        "mm.image_begin": g.vector(out), "mm.image_end": g.vector(out), "v.image_newline": g.vector(24),
+    }  # fmt: skip
+    return t, keys("hunyuanvl", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.spatial_merge_size": 2,
+        "clip.vision.image_min_pixels": 8 * 64, "clip.vision.image_max_pixels": 96 * 64,
+    }  # fmt: skip
+
+
 def glm4v(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(11), 16, 24, 32, 4
     t = layers(g, width, inner, 2, biases=False)
@@ -340,6 +430,10 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "kimivl": ("tiny-deepseek2-lite", kimivl, {}),
     "paddleocr": ("tiny-paddleocr", paddleocr, {}),
     "glm4v": ("vision/sectioned-glm4", glm4v, {}),
+    "llama4": ("tiny-llama4", llama4, {}),
+    "deepseekocr": ("tiny-deepseek2-ocr", deepseekocr, {}),
+    "muse": ("tiny-muse-glimmer", muse, {}),
+    "hunyuanvl": ("vision/sectioned-hunyuan_vl", hunyuanvl, {}),
     "minicpmv": ("tiny-rwkv7", minicpmv, {}),
     "gemma4v": ("tiny-gemma4", gemma4v, {}),
     "llava": ("quiet-llama", lambda out: llava(out, clip=True), {}),
@@ -357,7 +451,7 @@ def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool =
         }[type(value)]  # fmt: skip
         add(key, value)
     for name, array in tensors.items():
-        matrix = half and array.ndim > 1 and not name.startswith("v.position")
+        matrix = half and array.ndim > 1 and not name.startswith(("v.position", "a.mel"))
         writer.add_tensor(name, array.astype(np.float16) if matrix else np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -414,12 +508,22 @@ def write_sectioned_glm4(path: Path) -> None:
     write(path, "glm4", values, tensors, half=True)
 
 
+def write_sectioned_hunyuan(path: Path) -> None:
+    """Writes a Hunyuan VL whose rotations use all four positions."""
+    with GGUFFile.open(HERE / "tiny-hunyuan_vl.gguf") as file:
+        values = metadata_of(file) | {"hunyuan_vl.rope.dimension_sections": [2, 2, 2, 2], "hunyuan_vl.block_count": 1}
+        tensors = {name: file.values(one) for name, one in file.tensors.items() if not name.startswith("blk.1.")}
+    write(path, "hunyuan_vl", values, tensors, half=True)
+
+
 def record(name: str) -> None:
     """Writes the projector, and records libmtmd's embeddings of images."""
     oracle = loaded(os.environ["MTMD"])
     model, make, more = MODELS[name]
     if name == "glm4v":
         write_sectioned_glm4(HERE / f"{model}.gguf")
+    if name == "hunyuanvl":
+        write_sectioned_hunyuan(HERE / f"{model}.gguf")
     with GGUFFile.open(HERE / f"{model}.gguf") as file:
         width = file.int(f"{file.str('general.architecture')}.embedding_length")
     tensors, metadata = make(width)
@@ -431,15 +535,17 @@ def record(name: str) -> None:
         eyes = oracle.Eyes(text, projector)
         found: dict[str, np.ndarray] = {}
         sizes, layouts = sizes_of(name), []
-        for number, size in enumerate(sizes):
+        for number, size in enumerate([*sizes, *LARGE.get(name, ())]):
             chunk = eyes.parts(eyes.chunks("<__media__>", [image(*size)], special=False))
             tiles = [part for kind, part in chunk if kind == "image"]
             texts = ["".join(words[token] for token in part) if kind == "text" else "" for kind, part in chunk]
-            pairs = zip(texts, chunk, strict=True)
-            layouts.append([re.sub(r"Ċ|\\x0a", "\n", text) or len(eyes.embed(part)) for text, (_, part) in pairs])
             pixels = np.concatenate([eyes.pixels(tile).reshape(-1, 3) for tile in tiles])
             found[f"pixels{number}"] = np.frombuffer(hashlib.sha256(pixels.tobytes()).digest(), np.uint8)
             found[f"shape{number}"] = np.array(pixels.shape)
+            if number >= len(sizes):
+                continue
+            pairs = zip(texts, chunk, strict=True)
+            layouts.append([re.sub(LINE_END, "\n", text) or len(eyes.embed(part)) for text, (_, part) in pairs])
             rows = np.concatenate([eyes.embed(tile) for tile in tiles])
             found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))]
         found["layouts"] = np.array(json.dumps(layouts))

@@ -16,12 +16,28 @@ from rwkv_gpu.vision.encoder import Encoder
 from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.senses import read_senses
-from rwkv_gpu.vision.sizes import LONGEST, Size, grids
+from rwkv_gpu.vision.sizes import LONGEST, Size, closest, grids
 from rwkv_gpu.vision.tiles import slices
-from tests.golden.record_images import MODELS, image, internvl, kept, minicpmv, sizes_of, write
+from tests.golden.record_images import (
+    LARGE,
+    MODELS,
+    deepseekocr,
+    hunyuanvl,
+    image,
+    internvl,
+    kept,
+    llama4,
+    minicpmv,
+    muse,
+    sizes_of,
+    write,
+)
 from tests.golden_files import OWN
 
-TILED = "lfm2", "idefics3", "idefics3old", "minicpmv"
+TILED = "lfm2", "idefics3", "idefics3old", "minicpmv", "deepseekocr"
+
+
+EACH = [pytest.param(name, marks=pytest.mark.long) if name == "deepseekocr" else name for name in MODELS]
 
 
 def golden(name):
@@ -42,7 +58,7 @@ def pixels_of(prepared, how):
 @pytest.mark.parametrize("name", MODELS)
 def test_pixels_equal_those_of_llama_cpp_byte_for_byte(name):
     vision, record = golden(name)
-    for number, size in enumerate(sizes_of(vision.path.stem)):
+    for number, size in enumerate([*sizes_of(name), *LARGE.get(name, ())]):
         pixels = pixels_of(prepare(vision, picture_of(image(*size))), vision.preparation)
         assert len(pixels) == record[f"shape{number}"][:-1].prod()
         assert hashlib.sha256(pixels.tobytes()).digest() == record[f"pixels{number}"].tobytes()
@@ -75,7 +91,7 @@ def rms_apart(vision, record, encoder):
     return worst
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EACH)
 def test_rows_of_images_in_numpy_equal_those_of_llama_cpp(name):
     vision, record = golden(name)
     assert rms_apart(vision, record, Encoder(vision, None)) < 1e-5  # float32 against float32
@@ -146,6 +162,29 @@ def test_no_image_has_more_patches_than_its_tower_holds():
             assert grid.width * grid.height <= how.most_patches, (name, size)
 
 
+def test_tiles_of_llama_4_have_the_texts_of_its_publisher():
+    vision, _ = golden("llama4")
+
+    def text(*size):
+        parts = prepare(vision, picture_of(image(*size))).texts(vision)
+        return "".join(part if isinstance(part, str) else "#" for part in parts)
+
+    assert text(20, 9) == "<|image_start|><|image|>#<|image_end|>"
+    row = "#<|tile_x_separator|>#<|tile_y_separator|>"
+    assert text(48, 48) == f"<|image_start|>{row}{row}<|image|>#<|image_end|>"
+
+
+def test_images_of_muse_glimmer_stay_within_their_limit():
+    how = golden("muse")[0].preparation
+    rng = np.random.default_rng(2)
+    for _ in range(300):
+        image = Size(*(int(side) for side in np.exp(rng.uniform(0, 9.7, 2))))
+        size = closest(image, how.step, how.most)
+        assert size.width % how.step == size.height % how.step == 0 and min(size) > 0
+        if min(image) > 8 * how.step and image.width * image.height < how.most:  # wide enough for its shape
+            assert 0.85 < size.width * image.height / (size.height * image.width) < 1.15
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("preproc_min_tiles", 0), ("preproc_max_tiles", 1 << 20), ("preproc_min_tiles", 9)]
 )
@@ -164,6 +203,34 @@ def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
     write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(32, np.float32)})
     with pytest.raises(UnsupportedModel, match=name):
         read_senses(tmp_path / "a.gguf")
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "shape"),
+    [
+        (muse, "mm.1.weight", (20, 23)),
+        (muse, "v.position_embd.weight", (25, 16)),
+        (hunyuanvl, "mm.model.fc.weight", (40, 23)),
+        (hunyuanvl, "v.image_newline", (23,)),
+        (hunyuanvl, "mm.image_end", (39,)),
+        (llama4, "mm.model.fc.weight", (40, 19)),
+        (deepseekocr, "v.sam.blk.2.attn.pos_w.weight", (27, 8)),
+        (deepseekocr, "v.sam.neck.3.bias", (7,)),
+        (deepseekocr, "v.sam.net_3.weight", (9, 7, 3, 3)),
+        (deepseekocr, "v.sam.pos_embd.weight", (1, 40, 40, 8)),
+        (deepseekocr, "v.view_seperator", (39,)),
+        (deepseekocr, "mm.model.fc.weight", (40, 17)),
+        (deepseekocr, "v.sam.blk.3.attn.out.weight", (8, 8)),
+    ],
+)
+def test_a_tensor_of_another_shape_is_refused_by_its_name(tmp_path, make, name, shape):
+    tensors, keys = make(40)
+    write(tmp_path / "a.gguf", "clip", keys, tensors)
+    read_senses(tmp_path / "a.gguf")
+    write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(shape, np.float32)})
+    with pytest.raises((BadFile, UnsupportedModel), match=name) as caught:
+        read_senses(tmp_path / "a.gguf")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_resampler_of_another_version_or_width_is_refused(tmp_path):

@@ -20,6 +20,9 @@ ABSENT = {
     ),
     "fine-tuning is not supported": ("/v1/fine_tuning/{rest:path}",),
     "there is no moderation model": ("/v1/moderations",),
+    "a running answer cannot be changed; limit its reasoning by reasoning_budget_tokens": (
+        "/v1/chat/completions/control",
+    ),
     "uploads in parts are not supported; send the file to /v1/files": ("/v1/uploads", "/v1/uploads/{rest:path}"),
     "conversations are not stored; use /v1/chat/completions": (
         "/v1/assistants", "/v1/threads", "/v1/threads/{rest:path}", "/v1/conversations", "/v1/vector_stores",

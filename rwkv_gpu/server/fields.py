@@ -62,6 +62,7 @@ ABSENT_SAMPLERS = dict.fromkeys(
 ABSENT_OF_VLLM = {
     "allowed_token_ids": "give a regex or a grammar instead",
     "bad_words": "ban tokens by logit_bias instead",
+    "logits_processors": "processors are Python code; use the library",
     **dict.fromkeys(
         (
             "include_stop_str_in_output", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids",
@@ -79,7 +80,7 @@ CHAT = Fields(
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
         "return_progress", "timings_per_token", "verbose", "reasoning_effort", "json_schema", "cache_prompt",
         "reasoning_budget_message", *LIMITS,
-        "guided_choice", "structured_outputs",
+        "guided_choice", "structured_outputs", "enable_thinking", "think", "thinking",
     },
     ignored={
         **COMMON_IGNORED,
@@ -120,13 +121,12 @@ COMPLETION = Fields(
 )  # fmt: skip
 
 RESPONSES = Fields(
-    honoured=frozenset(
-        {
-            "input", "instructions", "model", "stream", "max_output_tokens", "temperature", "top_p", "text",
-            "reasoning", "chat_template_kwargs", "top_k", "min_p", "seed", "stop", "tools", "tool_choice",
-            "parallel_tool_calls", "previous_response_id", "store", "return_progress", "timings_per_token",
-        }
-    ),
+    honoured=SAMPLING
+    | {
+        "input", "instructions", "model", "stream", "max_output_tokens", "text", "reasoning", "chat_template_kwargs",
+        "tools", "tool_choice", "parallel_tool_calls", "previous_response_id", "store", "return_progress",
+        "timings_per_token", "structured_outputs",
+    },
     ignored={
         **COMMON_IGNORED,
         "include": "nothing more can be included",
@@ -144,6 +144,9 @@ RESPONSES = Fields(
 EMBEDDING = Fields(
     honoured=frozenset({"input", "model", "encoding_format", "dimensions"}),
     ignored=COMMON_IGNORED,
+    refused=dict.fromkeys(
+        ("embd_normalize", "truncate_prompt_tokens"), "texts are embedded whole, with a norm of 1; leave it out"
+    ),
 )
 
 TRANSCRIPTION = Fields(
@@ -208,9 +211,9 @@ _LLAMA_IGNORED = {
 }
 _ABSENT_IN_LLAMA = {name: why for name, why in ABSENT_SAMPLERS.items() if name != "dry_sequence_breakers"}
 _LLAMA = SAMPLING | {
-    "prompt", "model", "stream", "n_predict", "stop", "seed", "logit_bias", "n_probs", "cache_prompt",
-    "dry_sequence_breakers", "response_fields", "return_tokens", "return_progress", "timings_per_token", "n", "n_cmpl",
-    "t_max_predict_ms", "n_indent",
+    "prompt", "model", "stream", "n_predict", "max_completion_tokens", "stop", "seed", "logit_bias", "n_probs",
+    "cache_prompt", "dry_sequence_breakers", "response_fields", "return_tokens", "return_progress",
+    "timings_per_token", "n", "n_cmpl", "t_max_predict_ms", "n_indent",
 }  # fmt: skip
 LLAMA_COMPLETION = Fields(
     _LLAMA | {"json_schema"},
@@ -228,6 +231,7 @@ NOTHING: tuple[object, ...] = (None, False, "", [], {}, "none")
 NOTHING_ELSE: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "adaptive_target": (None, -1),
+        "embd_normalize": (None, 2),
         "add_special_tokens": (None, True),
         "include_reasoning": (None, True),
         "parse_tool_calls": (None, True),

@@ -227,7 +227,7 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
 
     def prepare_biased(llm: LLM, **given: Any) -> Prepared:
         own = {name: read(llm, asked[name]) for name, read in OWN_FORMS.items() if name in asked}
-        if not {"n_predict", "max_tokens", "max_new_tokens"} & asked.keys():
+        if not {"n_predict", "max_tokens", "max_new_tokens", "max_completion_tokens"} & asked.keys():
             own["max_tokens"] = llm.default_settings({"max_tokens": LONGEST})["max_tokens"]
         return prepare(llm, **{**asked, **own, **given})  # type: ignore[no-any-return]
 

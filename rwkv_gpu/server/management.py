@@ -1,5 +1,6 @@
 """Management of models: load, unload, download, copy and delete, by the routes of llama-server's router and Ollama."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
@@ -15,8 +16,8 @@ from .catalogue import ServedModel
 from .endpoint import Endpoint, Handler
 from .errors import ApiError, shown, typed
 from .presets import create_preset
-from .pulls import Pull, Pulls
-from .routes import Route, delete, post
+from .pulls import TICK, Pull, Pulls
+from .routes import Route, delete, get, post
 from .service import Service
 
 SUCCESS = {"success": True}
@@ -25,11 +26,12 @@ OF_PRESETS = "modelfile", "system", "template", "parameters", "messages", "licen
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes that manage models. All need an admin key."""
+    """The routes that manage models. All need an admin key, except that for changes."""
     router, own = partial(Endpoint, service, openai.FAMILY), partial(Endpoint, service, ollama.FAMILY)
     return [
         post("/models", router(_managing(download), takes_body=True)),
         delete("/models", router(_managing(remove_queried))),
+        get("/models/sse", router(changes)),
         post("/models/load", router(_managing(load), takes_body=True)),
         post("/models/unload", router(_managing(unload), takes_body=True)),
         post("/api/pull", own(_managing(pull), takes_body=True)),
@@ -96,6 +98,39 @@ async def download(service: Service, call: Call) -> Response:
     running = await pulls.start(_name(call, "model"))
     running.kept = True
     return Whole(SUCCESS)
+
+
+async def changes(service: Service, call: Call) -> Response:
+    """Streams the states of all models, then their changes and the progress of downloads, as llama-server's router."""
+    call.release_time_limit()
+    return Stream(_changes(service))
+
+
+async def _changes(service: Service) -> AsyncGenerator[bytes]:
+    """Yields events until the server shuts down."""
+    before: dict[str, Json] = {}
+    yield b": models\n\n"
+    while not service.draining:
+        pulls = [] if service.pulls is None else service.pulls.running
+        states = {model.name: openai.status_of(model) for model in service.catalogue.models}
+        now: dict[str, Json] = {pull.name: openai.downloading(pull)["status"] for pull in pulls} | states
+        for name, was in before.items():
+            if was["value"] == "downloading" and name not in {pull.name for pull in pulls}:
+                service.catalogue.refresh()
+                kind = "download_finished" if service.catalogue.has(name) else "download_failed"
+                yield openai.event({"model": name, "event": kind})
+            elif name not in now:
+                yield openai.event({"model": name, "event": "model_remove"})
+        for name, status in now.items():
+            if status == before.get(name):
+                continue
+            if status["value"] == "downloading":
+                yield openai.event({"model": name, "event": "download_progress", "data": status["progress"]})
+            else:
+                data = {"status": status["value"], **{key: value for key, value in status.items() if key != "value"}}
+                yield openai.event({"model": name, "event": "model_status", "data": data})
+        before = now
+        await asyncio.sleep(TICK)
 
 
 async def pull(service: Service, call: Call) -> Response:

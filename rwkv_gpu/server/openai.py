@@ -67,10 +67,11 @@ async def models(service: Service, _: Call) -> Response:
     """Lists all models, and running downloads."""
     listed = [_described(one) for one in service.catalogue.models]
     pulls = [] if service.pulls is None else service.pulls.running
-    return Whole({"object": "list", "data": [*listed, *map(_downloading, pulls)]})
+    return Whole({"object": "list", "data": [*listed, *map(downloading, pulls)]})
 
 
-def _downloading(pull: Pull) -> Json:
+def downloading(pull: Pull) -> Json:
+    """A model that is being downloaded."""
     progress = {path: {"done": done, "total": pull.files[path].nbytes} for path, done in [*pull.done.items()]}
     status = {"value": "downloading", "progress": progress}
     return {"id": pull.name, "object": "model", "created": pull.created, "owned_by": "rwkv-gpu", "status": status}
@@ -84,7 +85,7 @@ async def model(service: Service, call: Call) -> Response:
 def _described(served: ServedModel) -> Json:
     found: Json = {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
     found["aliases"] = [*served.aliases]
-    found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # in the form of llama-server and its router
+    found |= {"status": status_of(served), "meta": {"size": served.nbytes}}  # as in llama-server's router
     if served.llm is not None:
         takes = ["text", *media_of(served.llm.sight)]
         gives = "embeddings" if served.llm.info.encoder else "text"
@@ -92,7 +93,7 @@ def _described(served: ServedModel) -> Json:
     return found
 
 
-def _status(served: ServedModel) -> Json:
+def status_of(served: ServedModel) -> Json:
     """The state of a model, by the names of llama-server's router."""
     match served.state:
         case "ready":
@@ -131,6 +132,11 @@ def chat_request(call: Call) -> tuple[Any, Json]:
     if isinstance(variables, dict):
         fields["chat_template_kwargs"] = {**variables}
         think = fields["chat_template_kwargs"].pop("enable_thinking", None)
+    for name in ("enable_thinking", "think", "thinking"):  # of Qwen's, Ollama's and DeepSeek's services
+        given = fields.pop(name, None)
+        if name == "thinking" and isinstance(given, dict):
+            given = {"enabled": True, "disabled": False}.get(str(given.get("type")), given)
+        think = typed(bool, given, name) if given is not None and think is None else think
     if think is not None:
         fields["think"] = think
     if "reasoning_effort" in fields:

@@ -64,6 +64,7 @@ async def props(service: Service, call: Call) -> Response:
         "aliases": [*model.aliases],
         "model_path": model.path,
         "state": model.state,
+        "is_sleeping": model.state == "unloaded",
     }
     llm = model.llm
     if llm is not None:

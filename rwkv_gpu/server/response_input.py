@@ -32,6 +32,8 @@ def request_of(fields: Json, ignored: list[str]) -> Json:
     asked = {name: value for name, value in fields.items() if name not in NOT_CHAT}
     asked["messages"] = messages_of(fields.get("input"), fields.get("instructions"), ignored)
     if "max_output_tokens" in fields:
+        if "max_tokens" in fields:
+            raise ApiError(400, "max_tokens and max_output_tokens are both given; give one", param="max_tokens")
         asked["max_tokens"] = fields["max_output_tokens"]
     for name in ("text", "reasoning"):
         typed(dict, fields.get(name, {}), name)

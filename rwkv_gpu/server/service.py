@@ -375,6 +375,8 @@ class Service:
     async def use(self, call: Call, model: str | None) -> tuple[ServedModel, LLM]:
         """Finds a model by name and loads it if needed; it stays loaded until the call ends."""
         served = self.find(call, model)
+        if served.llm is None and call.query.get("autoload") in ("false", "0"):
+            raise ApiError(400, f"the model {served.name} is not loaded", code="model_not_loaded", param="model")
         return served, await self.catalogue.lease(served, call)
 
     async def work(self, function: Callable[[], T]) -> T:

@@ -1,5 +1,6 @@
 """Options of llama-server and vLLM in requests: each works, is refused in a sentence, or is named as ignored."""
 
+import json
 import time
 from dataclasses import replace
 
@@ -15,10 +16,10 @@ from tests.server.serving import LLAMA, serving
 TEXT = " ".join(["The sea is wide and deep."] * 12)
 HI = [{"role": "user", "content": TEXT}]
 BODIES = {
-    "/completion": {"prompt": TEXT, "n_predict": 4},
-    "/v1/completions": {"prompt": TEXT, "max_tokens": 4},
-    "/v1/chat/completions": {"messages": HI, "max_tokens": 4},
-    "/v1/responses": {"input": TEXT, "max_output_tokens": 4},
+    "/completion": {"prompt": TEXT, "n_predict": 4, "ignore_eos": True},
+    "/v1/completions": {"prompt": TEXT, "max_tokens": 4, "ignore_eos": True},
+    "/v1/chat/completions": {"messages": HI, "max_tokens": 4, "ignore_eos": True},
+    "/v1/responses": {"input": TEXT, "max_output_tokens": 4, "ignore_eos": True},
 }
 
 
@@ -64,7 +65,7 @@ def test_one_message_of_the_assistant_may_end_a_chat_but_not_two(server):
 
 
 def test_tokens_and_several_answers_come_if_they_are_wanted(llama):
-    asked = {"prompt": "hello", "n_predict": 3, "temperature": 1}
+    asked = {"prompt": "hello", "n_predict": 3, "temperature": 1, "ignore_eos": True}
     assert llama.post("/completion", asked)["tokens"] == []
     for name in ("n", "n_cmpl"):
         found = llama.post("/completion", {**asked, name: 2, "return_tokens": True})
@@ -228,6 +229,68 @@ def test_texts_that_are_embedded_or_ranked_are_counted():
         assert tokens == used > 0 and steps > 0
         server.post("/v1/embeddings", {"input": ["a", "the sea"]})
         assert counted()[0] > tokens and counted()[1] > steps
+
+
+@pytest.mark.parametrize("more", [{"enable_thinking": False}, {"think": False}, {"thinking": {"type": "disabled"}}])
+def test_reasoning_is_switched_by_the_fields_of_other_services(server, monkeypatch, more):
+    seen, made = [], server.llm.prepare_chat_completion
+    monkeypatch.setattr(
+        server.llm, "prepare_chat_completion", lambda *a, **given: seen.append(given["think"]) or made(*a, **given)
+    )
+    asked = {"messages": HI, "max_tokens": 1}
+    server.post("/v1/chat/completions", {**asked, **more})
+    on = {name: {"type": "enabled"} if name == "thinking" else True for name in more}
+    server.post("/v1/chat/completions", {**asked, **on})
+    assert seen == [False, True]
+    for name in more:
+        assert server.request("POST", "/v1/chat/completions", {**asked, name: "x"})[0] == 400
+
+
+def test_responses_take_the_settings_of_sampling(server, monkeypatch):
+    seen, made = [], server.llm.prepare_chat_completion
+    monkeypatch.setattr(
+        server.llm, "prepare_chat_completion", lambda *a, **given: seen.append(given) or made(*a, **given)
+    )
+    asked = {"frequency_penalty": 0.5, "logit_bias": {"5": -100}, "min_tokens": 1}
+    _, headers, _ = server.request("POST", "/v1/responses", {"input": "a", "max_output_tokens": 1, **asked})
+    assert "x-ignored-fields" not in headers and seen[0].items() >= asked.items()
+    assert server.request("POST", "/v1/responses", {"input": "a", "frequency_penalty": 1000})[0] == 400
+
+
+def test_a_model_is_not_loaded_if_the_query_forbids_it():
+    with serving(ServedModel("one", str(LLAMA)), ServedModel("two", str(LLAMA))) as server:
+        asked = {"model": "two", "prompt": "a", "max_tokens": 1}
+        status, _, reply = server.request("POST", "/v1/completions?autoload=false", asked)
+        assert status == 400 and "not loaded" in reply["error"]["message"]
+        assert server.get("/props?model=two")["is_sleeping"] and not server.get("/props?model=one")["is_sleeping"]
+        assert server.request("POST", "/v1/completions?autoload=true", asked)[0] == 200
+        assert server.request("POST", "/v1/completions?autoload=false", asked)[0] == 200
+
+
+def test_changes_of_models_come_as_events():
+    with serving(ServedModel("one", str(LLAMA)), ServedModel("two", str(LLAMA)), admin_keys=("admin",)) as server:
+        connection = server.connect()
+        connection.request("GET", "/models/sse")
+        response = connection.getresponse()
+
+        def until(wanted):
+            while True:
+                line = response.readline()
+                assert line, "the stream has ended"
+                if line.startswith(b"data: "):
+                    found = json.loads(line[6:])
+                    if (found["event"], found["model"], found.get("data", {}).get("status")) == wanted:
+                        return
+
+        until(("model_status", "one", "loaded"))
+        server.post("/models/load", {"model": "two"}, authorization="Bearer admin")
+        until(("model_status", "two", "loaded"))
+        server.post("/models/unload", {"model": "two"}, authorization="Bearer admin")
+        until(("model_status", "two", "unloaded"))
+        server.runner.signal()
+        while response.readline():
+            pass
+        connection.close()
 
 
 def test_slots_answer_503_if_none_is_idle(server, monkeypatch):

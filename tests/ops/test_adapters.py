@@ -15,6 +15,7 @@ from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import SHAPES
 from rwkv_gpu.measure.synthetic import noise, open_synthetic, opened
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.quantising import MOST_COLUMNS
 from tests.engine.test_adapters import adapted, write
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
@@ -78,6 +79,15 @@ def test_on_matrix_units_a_prompt_has_one_product_with_all_a_for_each_input_and_
     assert len(layers[1]) - len(layers[0]) == 4
     assert sum("adapter_columns" in one.kernel for one in layers[1]) == 4
     assert sum("columns" in one.kernel.split(".") for one in layers[1]) == 4
+
+
+@pytest.mark.parametrize(("count", "products"), [(MOST_COLUMNS // 16, 1), (MOST_COLUMNS // 16 + 1, 0)])
+def test_more_columns_than_a_matrix_takes_are_products_of_their_own(count, products):
+    with open_llama() as file:
+        step = Step(512, prefill=True)
+        adapters = adapters_for(file, QUERIES, count)
+        found = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), step, adapters=adapters)
+    assert sum("adapter_columns" in one.kernel for one in found.dispatches if one.layer == 5) == products
 
 
 @pytest.mark.parametrize("limits", LIMITS)

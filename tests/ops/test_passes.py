@@ -4,7 +4,6 @@ import re
 import textwrap
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.nodes import AdapterUp, Gemm
 from rwkv_gpu.ops.nodes.epilogue import AddAdapters, GatePairs
 from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
-from rwkv_gpu.ops.quantising import MOST_COLUMNS
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Weight
@@ -39,7 +37,6 @@ from tests.ops.pass_examples import (
     READ_AS_INTEGERS,
     ROUNDED,
     WKV6,
-    D,
     Example,
     plain_then_adapted,
 )
@@ -214,24 +211,10 @@ def test_products_that_must_not_be_joined(kind):
     assert {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}["join_columns"] == 0
 
 
-def with_rank(rank: int, **more: Any) -> Example:
-    """Returns the example of a gated pair whose adapters have this rank."""
-    example = EXAMPLES["adapters_as_columns"]
-    shapes = {"s": (rank, D), "gate.a": (rank, D), "up.a": (rank, D), "gate_up.b": (2 * D, rank)}
-    weights = {name: (kind, shapes.get(name, shape)) for name, (kind, shape) in example.weights.items()}
-    return replace(example, weights=weights, **more)
-
-
-@pytest.mark.parametrize(("rank", "fused"), [(8, 1), (MOST_COLUMNS, 1), (MOST_COLUMNS + 8, 0)])
-def test_in_many_rows_adapters_are_columns_of_products_up_to_a_number_of_columns(rank, fused):
-    recorder = traced(with_rank(rank, change={"adapter_rows": 0}))
-    fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
-    assert (fired["adapters_into_products"], fired["adapters_as_columns"]) == (fused, fused)
-
-
 def test_adapters_of_a_gated_pair_are_added_by_its_product_in_steps_of_any_size():
     """The sums before the gate are not available to another product."""
-    recorder = traced(with_rank(8, matrix_units=False, config=None, change={"adapter_rows": 0}))
+    example = replace(EXAMPLES["adapters_as_columns"], matrix_units=False, config=None, change={"adapter_rows": 0})
+    recorder = traced(example)
     fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
     assert (fired["adapters_into_products"], fired["adapters_as_products"]) == (0, 1)
     products = [node.op for node in recorder.graph.nodes if isinstance(node.op, Gemm)]

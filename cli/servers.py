@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import secrets
@@ -117,6 +118,7 @@ def _read(path: Path) -> Server:
         found: dict[str, Any] = json.loads(file.read(MOST_BYTES))
     server = Server(**{**found, "models": tuple(map(str, found["models"]))})
     kinds = {"url": str, "port": int, "device": str, "pid": int, "started": float, "machine": str}
-    if not all(type(getattr(server, name)) is kind for name, kind in kinds.items()) or server.pid < 1:
+    is_typed = all(type(getattr(server, name)) is kind for name, kind in kinds.items())
+    if not is_typed or not 1 <= server.pid < 1 << 31 or not math.isfinite(server.started):
         raise ValueError(f"{path} is not a file of a server")
     return server

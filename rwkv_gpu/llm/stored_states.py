@@ -321,7 +321,7 @@ def _lengths(value: bytes | None) -> list[Listed]:
     """Parses a stored list of lengths."""
     if value is None:
         return []
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
         return [(int(length), int(nbytes), str(key)) for length, nbytes, key in json.loads(value)]
     return []
 

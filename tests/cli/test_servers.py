@@ -1,7 +1,9 @@
 """`rwkv-gpu ps` and `stop` list and stop running servers, and ignore killed ones."""
 
 import json
+import math
 import os
+import platform
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,8 +71,9 @@ def test_a_server_that_was_killed_is_not_listed_and_its_file_goes(folder):
 
 def test_files_of_other_programs_are_ignored(folder, monkeypatch):
     folder.mkdir()
-    row = {"url": "u", "port": 1, "models": [], "device": "cpu", "pid": 5, "started": 1.0, "machine": "m"}
+    row = {"url": "u", "port": 1, "models": [], "device": "cpu", "pid": 5, "started": 1.0, "machine": platform.node()}
     rows = [row | {"pid": "5"}, row | {"more": 1}, row | {"pid": 0}, row | {"models": 3}, {}]
+    rows += [row | {"pid": 1 << 70}, row | {"started": math.nan}, row | {"started": -math.inf}]
     bad = ["", "[]", "{", "1" * 100_000, *map(json.dumps, rows)]
     for n, text in enumerate(bad):
         (folder / f"{n}.json").write_text(text)

@@ -5,15 +5,17 @@ from types import SimpleNamespace
 import pytest
 
 from rwkv_gpu.engine import fit as module
-from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT, CacheConfig, within_bindings
+from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_CONTEXT, CacheConfig, within_bindings
 from rwkv_gpu.engine.cache.kv import GpuKVCache
-from rwkv_gpu.engine.fit import Companions, fit, with_context
+from rwkv_gpu.engine.fit import Companions, default_chunk, fit, with_context
+from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.sampler_state import GpuSamplerState
 
 NAME = "qwen3-0.6b-q4_k_m"
 LONG = 1 << 40
@@ -153,3 +155,28 @@ def test_states_that_a_kernel_cannot_bind_are_fewer_with_fewer_steps_in_flight()
         within_bindings(h200, model, CacheConfig.of(model, slots=600, context=64, cache_bytes=0))
     with pytest.raises(OutOfMemory):  # the parts of a model have the same number of states
         within_bindings(h200, model, CacheConfig.of(model, slots=256, context=64, cache_bytes=0), whole=False)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "fragment", "rows"),
+    [
+        (module.AMPLE, 16, module.LONG_CHUNK), (module.AMPLE - 1, 16, DEFAULT_CHUNK), (None, 16, DEFAULT_CHUNK),
+        (module.AMPLE, 0, DEFAULT_CHUNK),
+    ],
+)  # fmt: skip
+def test_steps_are_longer_on_matrix_units_with_ample_memory(monkeypatch, nbytes, fragment, rows):
+    free(monkeypatch, nbytes)
+    assert default_chunk(SimpleNamespace(capabilities=SimpleNamespace(fragment=fragment)), None) == rows
+    assert default_chunk(SimpleNamespace(), SimpleNamespace(chunk_size=96)) == 96
+
+
+def test_weights_get_the_memory_that_states_intermediates_and_samplers_leave(opened, monkeypatch):
+    file, model = opened
+    device, budgets = VirtualDevice(LIMITS["h200"]), []
+    free(monkeypatch, LONG)
+    monkeypatch.setattr(module, "_scratch", lambda *_: 1000)
+    monkeypatch.setattr(module, "place", lambda *given: budgets.append(given[-1]))
+    config = CacheConfig.of(model, chunk_size=64, slots=3, context=64, tokens=64)
+    module.placement_of(device, file, model, config, 64, Offload(gpu_memory=1 << 28), 500)
+    sampler = GpuSamplerState.nbytes(3, model.vocabulary)
+    assert budgets == [(1 << 28) - 500 - config.total(model.caches, model.states) - 1000 - sampler]

@@ -114,6 +114,19 @@ def test_notes_of_any_size_and_any_text_are_read_again(tmp_path):
     assert state_file.load(tmp_path / "s").notes == notes
 
 
+@pytest.mark.parametrize(("notes", "longest"), [({}, "header"), ({"text": "x" * 5000}, "notes")])
+def test_headers_and_notes_have_a_maximum_length(tmp_path, monkeypatch, notes, longest):
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, notes)
+    data = (tmp_path / "s").read_bytes()
+    [header] = state_file.LENGTH.unpack_from(data, len(state_file.MAGIC))
+    most = header if longest == "header" else json.loads(data[state_file.START :][:header])["notes"]
+    monkeypatch.setattr(state_file, "MOST_TEXT", most)
+    assert state_file.load(tmp_path / "s").notes == notes
+    monkeypatch.setattr(state_file, "MOST_TEXT", most - 1)
+    with pytest.raises(BadFile):
+        state_file.load(tmp_path / "s")
+
+
 def test_a_file_of_the_older_layout_is_read(tmp_path):
     data = b"".join(array.tobytes() for array in ARRAYS.values())
     rows = [{"name": n, "dtype": str(a.dtype), "shape": list(a.shape)} for n, a in ARRAYS.items()]

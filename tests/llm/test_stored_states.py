@@ -15,7 +15,7 @@ from rwkv_gpu.engine.cache.prefix_index import TOKEN, key_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
-from rwkv_gpu.llm.stored_states import BLOCK, MOST_LENGTHS
+from rwkv_gpu.llm.stored_states import BLOCK, MOST_LENGTHS, _lengths
 from rwkv_gpu.stores import MemoryStore, StoreDown
 from tests.engine.test_adapters import write
 from tests.engine.test_initial_state import NAME as TUNED
@@ -360,6 +360,11 @@ def test_a_state_that_the_store_has_is_not_written_again():
             llm._driver.call(lambda _: None)
             llm.states._writing.submit(int).result()
             assert llm.states.counts.stored == 2
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[" * 10**5, b"[[1e999, 1, 2]]", b"[[1, 2]]", b"5", b'[["x", 1, 2]]'])
+def test_a_list_of_lengths_that_cannot_be_read_is_empty(value):
+    assert _lengths(value) == []
 
 
 def test_a_list_of_lengths_has_the_last_few():

@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "stores": {"stores"},
     "mcp": {"mcp"},
     "llm": {"llm", "stores", "builtin", "text", "vision", "engine", "models", "ops", "kernels", "gpu", "gguf"},
-    "export": {"export", "llm", "text", "engine", "models", "ops", "kernels", "gpu", "gguf"},
+    "page": {"page"},
+    "export": {"export", "page", "llm", "text", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "vision": {"vision", "engine", "models", "ops", "gpu", "gguf"},
     "measure": {"measure", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "ray": {
@@ -38,7 +39,7 @@ MAY_IMPORT = {
         "cli.load_model",
         "cli.model_name",
     },
-    "server": {"server", "llm", "mcp", "text", "engine"},
+    "server": {"server", "page", "llm", "mcp", "text", "engine"},
     "__init__": {"builtin", "llm", "engine.sampling_params"},
     "errors": set(),
     "replace_file": set(),

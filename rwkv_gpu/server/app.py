@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
+from .. import page
 from . import (
     absent,
     anthropic,
@@ -19,7 +20,6 @@ from . import (
     ollama,
     openai,
     operations,
-    page,
     rerank,
     responses,
     tools,

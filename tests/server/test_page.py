@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from rwkv_gpu.server import page
-from rwkv_gpu.server.page import HERE, SCRIPTS
+from rwkv_gpu import page
+from rwkv_gpu.page import HERE, SCRIPTS
 
 SOURCES = {
     path.name: path.read_text(encoding="utf-8") for path in HERE.iterdir() if path.suffix in (".js", ".html", ".css")

@@ -107,6 +107,43 @@ export async function adapters() {
   return found;
 }
 
+// A GPU that is lost while the engine waits for the n-th promise of a kind: the promise fails without a reason, or never settles.
+export async function losses() {
+  const { Engine } = await import("./engine.js");
+  const manifest = await (await fetch("model.json")).json();
+  Object.assign(globalThis, { GPUBufferUsage: {}, GPUShaderStage: {}, GPUMapMode: {} });
+  Object.defineProperty(globalThis, "navigator", { value: { gpu: { wgslLanguageFeatures: new Set() } }, configurable: true });
+  const nothing = () => ({});
+  const found = {};
+  for (const [stage, place] of [["compile", 1], ["compile", 5], ["errors", 1], ["errors", 2], ["map", 1], ["map", 3], ["map", 4]]) {
+    for (const fails of [false, true]) {
+      const counts = {};
+      let lose;
+      const promise = (name, value) => {
+        counts[name] = (counts[name] ?? 0) + 1;
+        if (name !== stage || counts[name] !== place) return Promise.resolve(value);
+        setTimeout(lose, 20, { reason: "unknown", message: "It crashed." });
+        return fails ? Promise.reject(new Error("dropped")) : new Promise(() => {});
+      };
+      const buffer = { mapAsync: () => promise("map"), getMappedRange: () => new ArrayBuffer(16), unmap() {}, destroy() {} };
+      const pass = { setPipeline() {}, setBindGroup() {}, dispatchWorkgroups() {}, end() {} };
+      const device = {
+        lost: new Promise((done) => { lose = done; }), features: new Set(), adapterInfo: {}, queue: { writeBuffer() {}, submit() {} },
+        createBuffer: () => buffer, createBindGroup: nothing, createBindGroupLayout: nothing, createPipelineLayout: nothing, createShaderModule: nothing,
+        createComputePipelineAsync: () => promise("compile", {}), pushErrorScope() {}, popErrorScope: () => promise("errors", null),
+        createCommandEncoder: () => ({ beginComputePass: () => pass, copyBufferToBuffer() {}, finish() {} }), addEventListener() {}, destroy() {},
+      };
+      found[`${stage} ${place} ${fails}`] = await sentence(async () => {
+        const engine = await Engine.open(manifest, async (index) => new Uint8Array(manifest.shards[index].bytes), { device });
+        let tokens = 0;
+        for await (const token of engine.generate([1], { temperature: 0 }, 3)) tokens += 1 + token;
+        if (tokens === 3) await engine.saveState();
+      });
+    }
+  }
+  return found;
+}
+
 // Manifests with false sizes.
 export async function manifests() {
   const text = await (await fetch("model.json")).text();

@@ -72,6 +72,16 @@ def test_the_error_names_the_feature_or_limit_that_a_browser_lacks(tmp_path):
     assert "lacks an_extension" in found["no features"]
 
 
+@pytest.mark.skipif(NODE is None, reason="needs Node: a browser's WebGPU cannot be replaced")
+def test_a_gpu_that_is_lost_at_any_stage_is_named_and_nothing_waits_for_it(tmp_path):
+    with GGUFFile.open(MODEL) as file:
+        manifest = export_plan(file, tmp_path, "0" * 64)
+    (tmp_path / "model.json").write_text(json.dumps(decode_only(manifest)))
+    found = run(tmp_path, "losses", run_in_node)
+    lost = "ExportError: The browser lost the GPU (It crashed); ask again to load the model anew."
+    assert len(found) == 14 and set(found.values()) == {lost}, found
+
+
 @needs_javascript
 def test_manifests_with_false_sizes_are_refused(tmp_path):
     with GGUFFile.open(MODEL) as file:

@@ -7,6 +7,7 @@ const FROM_SLOT = 0x80000000; // in place of an id: the token that was sampled l
 const FLAG = { SKIP: 1, GREEDY: 2, CUT: 16, BIASED: 32 };
 const PAGE = 64; // positions of a page of keys and values
 const AHEAD = 4; // decode steps in flight
+const RESTART = 1000; // milliseconds
 
 /** The first variant of the plans that a device, or an adapter, can run; undefined if there is none. */
 export function variantOf({ variants }, { features, info, adapterInfo }) {
@@ -18,7 +19,9 @@ export function variantOf({ variants }, { features, info, adapterInfo }) {
 /** Opens a device with WebGPU's default limits and the features that help, or throws an error that names what is missing. */
 export async function openDevice(manifest) {
   need(globalThis.navigator?.gpu, "This browser has no WebGPU here; use a current Chrome, Edge, Safari or Firefox, and a page from https or localhost.");
-  const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+  const find = () => navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+  // A browser whose GPU process has just crashed finds no adapter until it has started another.
+  const adapter = (await find()) ?? (await new Promise((done) => setTimeout(() => done(find()), RESTART)));
   need(adapter, "This browser finds no GPU; switch on hardware acceleration in its settings.");
   const variant = variantOf(manifest, adapter);
   need(variant, `This browser's WebGPU lacks ${manifest.variants.at(-1).wgsl.concat(manifest.variants.at(-1).features).join(", ")}; use a newer browser.`);
@@ -39,6 +42,8 @@ export class Engine {
   #counter = 0;
   #newest = 0; // the number of the state that the last step wrote
   #reading;
+  #awaited = new Set(); // what makes promises fail when the GPU is lost
+  gone = null; // why the device cannot be used any more
   length = 0; // tokens of the sequence so far
 
   static async open(manifest, shard, { device = null, progress = () => {} } = {}) {
@@ -48,25 +53,32 @@ export class Engine {
     engine.#device = device ?? (await openDevice(manifest));
     engine.variant = variantOf(manifest, engine.#device);
     engine.#plans = engine.variant.plans;
-    engine.lost = engine.#device.lost.then((info) => {
-      engine.gone = new ExportError(`The browser lost the GPU (${info.message || info.reason}); ask again to load the model anew.`);
-      return engine.gone;
+    const gone = (sentence) => {
+      engine.gone ??= new ExportError(sentence);
+      for (const fail of engine.#awaited) fail(engine.gone);
+    };
+    engine.#device.lost.then(({ message, reason }) => gone(`The browser lost the GPU (${message.replace(/\.$/, "") || reason}); ask again to load the model anew.`));
+    engine.#device.addEventListener("uncapturederror", ({ error }) => gone(`The browser refuses a step of the model: ${error.message.split("\n")[0]}`));
+    await engine.#load(shard, progress).catch((error) => {
+      engine.close();
+      throw error;
     });
-    engine.#device.addEventListener("uncapturederror", ({ error }) => {
-      engine.gone ??= new ExportError(`The browser refuses a step of the model: ${error.message.split("\n")[0]}`);
-    });
-    engine.#device.pushErrorScope("out-of-memory");
-    engine.#device.pushErrorScope("validation");
-    engine.#allocate();
-    const compiled = engine.#bound(engine.#plans[0]); // the others compile while a user types
-    await engine.#fill(shard, progress);
+    return engine;
+  }
+
+  async #load(shard, progress) {
+    this.#device.pushErrorScope("out-of-memory");
+    this.#device.pushErrorScope("validation");
+    this.#allocate();
+    const compiled = this.#bound(this.#plans[0]); // the others compile while a user types
+    compiled.catch(() => {}); // reported below, after the download, which the next attempt needs as well
+    await this.#fill(shard, progress);
     await compiled;
-    const invalid = await engine.#device.popErrorScope();
-    const full = await engine.#device.popErrorScope();
+    const invalid = await this.#alive(this.#device.popErrorScope());
+    const full = await this.#alive(this.#device.popErrorScope());
     need(!full, "The model does not fit in the memory of this GPU; take a smaller model or quantisation.");
     need(!invalid, `The browser refuses the model's plans: ${invalid?.message}`);
-    for (const plan of engine.#plans) engine.#bound(plan).catch(() => {}); // the first step reports the error
-    return engine;
+    for (const plan of this.#plans) this.#bound(plan).catch(() => {}); // the first step reports the error
   }
 
   #allocate() {
@@ -109,11 +121,11 @@ export class Engine {
   async #compile({ name, source, bindings }) {
     const entries = bindings.map(([binding, access]) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: ACCESS[access] } }));
     const layout = this.#device.createBindGroupLayout({ entries });
-    const pipeline = await this.#device.createComputePipelineAsync({
+    const pipeline = await this.#alive(this.#device.createComputePipelineAsync({
       label: name,
       layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
       compute: { module: this.#device.createShaderModule({ label: name, code: source.map((number) => this.#manifest.texts[number]).join("") }), entryPoint: "main" },
-    });
+    }));
     return { pipeline, layout };
   }
 
@@ -196,12 +208,16 @@ export class Engine {
     return token;
   }
 
-  // Waits for a promise of the device. If it fails because the GPU was lost, throws an error that names this reason.
+  // Waits for a promise of the device, at most until the GPU is lost: then some never settle, and others fail without this reason.
   async #alive(promise) {
+    let fail;
+    const lost = new Promise((_, failed) => { fail = failed; });
+    this.#awaited.add(fail);
+    if (this.gone) fail(this.gone);
     try {
-      return await promise;
-    } catch (error) {
-      throw this.gone ?? (await Promise.race([this.lost, new Promise((done) => setTimeout(done, 1000, error))]));
+      return await Promise.race([lost, promise.catch((error) => new Promise((_, failed) => setTimeout(failed, 1000, error)))]);
+    } finally {
+      this.#awaited.delete(fail);
     }
   }
 
@@ -224,12 +240,13 @@ export class Engine {
     return words;
   }
 
-  /** Feeds tokens, and samples the next if `params` are given; `number` counts earlier draws of the answer. */
-  async feed(ids, params = null, number = 0, signal = null) {
+  /** Feeds tokens, and samples the next if `params` are given; `number` counts earlier draws of the answer. `progress` receives the number of tokens so far. */
+  async feed(ids, params = null, number = 0, signal = null, progress = () => {}) {
     need(ids.length > 0, "There are no tokens to read.");
     const most = Math.max(...this.#plans.map(({ rows }) => rows));
     for (let at = 0; ; at += most) {
       const piece = ids.slice(at, at + most);
+      progress(at);
       const last = at + most >= ids.length;
       signal?.throwIfAborted();
       const token = await this.#land((this.last = await this.#step(piece, last ? params : null, number)));

@@ -29,7 +29,10 @@ def opened(llm: Backend, data: bytes, cache_salt: str) -> Json:
     salt, the model reads the messages again.
     """
     saved = session.loads(data, llm.model_file, llm.vocab_size, llm.sight)
-    branches = [{"messages": [*map(_as_dict, chat.messages)], "settings": chat.settings} for chat in saved.chats]
+    branches = [
+        {"messages": [*map(_as_dict, chat.messages)], "settings": chat.settings, "think": chat.think}
+        for chat in saved.chats
+    ]
     used = bool(cache_salt and saved.length) and _restored(llm, saved, cache_salt)
     return {"current": saved.current, "branches": branches, "state": used}
 
@@ -74,8 +77,11 @@ def _saved(llm: Backend, where: str, branch: Mapping[str, Any], cache_salt: str)
     asked = llm.chat_format.prompt(rows, known, opens=False, salt=number)
     if not all(isinstance(text, str) for text in thoughts):
         raise BadInput(f"{where} has reasoning that is not text")
+    think = branch.get("think")
+    if not isinstance(think, bool | None):
+        raise BadInput(f"{where}.think must be true, false or null")
     messages = tuple(map(_message, rows, thoughts))
-    return SavedChat(messages, asked.transcript, llm.chat_format.template.source, None, settings)
+    return SavedChat(messages, asked.transcript, llm.chat_format.template.source, think, settings)
 
 
 def _message(row: Json, reasoning: str) -> Message:

@@ -72,13 +72,17 @@ def test_a_written_file_continues_in_the_library_with_its_state(server, tmp_path
     more = [*first, {"role": "assistant", "content": said}, {"role": "user", "content": "And?"}]
     again = answer(server, more, cache_salt="w")["choices"][0]["message"]["content"]
     more.append({"role": "assistant", "content": again})
-    branches = [{"messages": [{"role": "user", "content": "Another"}, THOUGHT]}, {"messages": more, "settings": GREEDY}]
+    branches = [
+        {"messages": [{"role": "user", "content": "Another"}, THOUGHT]},
+        {"messages": more, "settings": GREEDY, "think": False},
+    ]
     body = {"branches": branches, "current": 1, "cache_salt": "w"}
     status, _, data = server.request("POST", "/v1/conversation-files/write", body)
     assert status == 200
     status, found = read(server, data, cache_salt="r")
     assert (found["current"], found["state"]) == (1, True)
     assert [one["messages"] for one in found["branches"]] == [branches[0]["messages"], more]
+    assert [one["think"] for one in found["branches"]] == [None, False]
     (tmp_path / "talk.rwkvchat").write_bytes(data)
     chat = server.llm.load_chat(tmp_path / "talk.rwkvchat")
     assert chat.settings == {**GREEDY, "top_p": 0.9}
@@ -124,6 +128,7 @@ def test_damaged_files_and_wrong_bodies_are_refused_in_one_sentence(server, talk
         {"branches": [{"messages": [user]}] * 201},
         {"branches": [{"messages": [{**THOUGHT, "reasoning_content": 3}]}]},
         {"branches": [{"messages": [user], "settings": {"top_p": 3}}]},
+        {"branches": [{"messages": [user], "think": 3}]},
     ]  # fmt: skip
     for body in bodies:
         status, _, found = server.request("POST", "/v1/conversation-files/write", body)

@@ -3,10 +3,11 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..engine.state_file import fingerprint
@@ -46,9 +47,9 @@ def export_plan(
     digest: str,
     context: int | None = None,
     tell: Tell = lambda _: None,
-    more: Iterable[str] = (),
+    more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Writes the manifest, the shards, the scripts and `more` files of `web/` to a folder; returns the manifest.
+    """Writes the manifest, the shards, the scripts and `more` files to a folder; returns the manifest.
 
     `tell` gets the variants of the plan and their requirements before the first shard is written. Only one process at a
     time exports to a folder. Shards left by an earlier or killed export are removed.
@@ -66,8 +67,8 @@ def export_plan(
 
         manifest = describe(file, model, digest, context, write, tell)
         text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
-        for name in (*SCRIPTS, *more):
-            write(name, script(name).encode())
+        for name, data in {**{name: script(name).encode() for name in SCRIPTS}, **more}.items():
+            write(name, data)
         write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # written last: a folder that has it is complete
         _remove_shards(folder, {one["file"] for one in manifest["shards"]})
     return manifest

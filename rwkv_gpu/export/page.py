@@ -1,27 +1,26 @@
 """The chat page of an exported model: its files, or one file with everything inside."""
 
 import base64
-import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..models.registry import Model, load_next_token_model
+from ..page import Page, assemble, files, policy
 from ..replace_file import replace_bytes
 from .files import SCRIPTS, Tell, describe, export_plan, script
 from .words import chat_data
 
-PAGE = ("index.html", "style.css", "page.js", "worker.js", "offline.js")
 WORKER = (*SCRIPTS, "worker.js")
 MOST_SINGLE = 60 << 20  # maximum bytes of weights in one file, which browsers load as text
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w-]+\.js";\n', re.MULTILINE)
 _EXPORTED = re.compile(r"^export (?=(?:async |const |class |function ))", re.MULTILINE)
 _EXPORTS = re.compile(r"^export \{[^}]*\};\n", re.MULTILINE)
-_POLICY = re.compile(r'(?<=http-equiv="Content-Security-Policy" content=")[^"]*')
+_LINK = re.compile(r'<link rel="(?:icon|manifest)"[^>]*>\n')
 
 
 def export_web(
@@ -29,7 +28,7 @@ def export_web(
 ) -> dict[str, Any]:
     """Writes what `export_plan` writes, and the chat page; returns the manifest."""
     _chat_model(file)  # raises an error for models that cannot chat
-    return export_plan(file, folder, digest, context, tell, PAGE)
+    return export_plan(file, folder, digest, context, tell, page_files())
 
 
 def export_single_file(
@@ -62,22 +61,33 @@ def _chat_model(file: GGUFFile) -> Model:
     return model
 
 
+def page_files() -> dict[str, bytes]:
+    """The files of the page by name: the page of the server, whose model is in a worker."""
+    page = assemble(script("api.js"))
+    found = {name.removeprefix("/"): data for name, (data, _) in files().items() if name != "/sw.js"}
+    scripts = {name: script(name).encode() for name in ("worker.js", "offline.js")}
+    return {**found, **scripts, "index.html": _html(page, page.directives).encode()}
+
+
 def single_file(manifest: dict[str, Any], shards: Iterable[bytes]) -> str:
-    """The page as one text. Its policy names its scripts and styles by digest, so nothing else runs."""
-    page, style = script("page.js"), script("style.css")
+    """The page as one text. Its policy names its script and style by digest, so nothing else runs."""
+    page = assemble(script("api.js"))
     data = [
         f'<script type="application/json" id="manifest">{_inert(json.dumps(manifest, separators=(",", ":")))}</script>',
         *(f'<script type="text/plain" class="shard">{base64.b64encode(one).decode()}</script>' for one in shards),
         f'<script type="text/plain" id="worker">{bundle(WORKER)}</script>',
     ]
-    policy = (
-        f"default-src 'none'; script-src {_source(page)}; style-src {_source(style)}; worker-src blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    text = _POLICY.sub(lambda _: policy, script("index.html"))
-    text = text.replace('<link rel="stylesheet" href="style.css">', f"<style>{style}</style>")
-    inline = "\n".join([*data, f'<script type="module">{page}</script>'])
-    return text.replace('<script type="module" src="page.js"></script>', inline)
+    outside = ("connect-src", "manifest-src")
+    directives = {name: value for name, value in page.directives.items() if name not in outside}
+    html = _LINK.sub("", _html(page, {**directives, "img-src": "data:", "worker-src": "blob:"}))
+    return html.replace("<script>", "\n".join([*data, "<script>"]), 1)
+
+
+def _html(page: Page, directives: Mapping[str, str]) -> str:
+    """The page with its policy inside, where a server of static files sends none."""
+    inside = {name: value for name, value in directives.items() if name != "frame-ancestors"}  # only for headers
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy(inside)}">'
+    return page.html.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{meta}', 1)
 
 
 def bundle(names: Iterable[str]) -> str:
@@ -89,7 +99,3 @@ def bundle(names: Iterable[str]) -> str:
 def _inert(text: str) -> str:
     """JSON without text that could end the HTML element that contains it."""
     return text.replace("<", "\\u003c")
-
-
-def _source(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,10 +1,11 @@
-"""The page served at /: one HTML file, assembled from the files of this folder when the server starts.
+"""The chat page: one HTML file, assembled from the files of this folder by a server at its start, and by `export web`.
 
 It loads nothing else. Its security policy forbids foreign scripts, and connections to other servers.
 """
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,41 +33,47 @@ SCRIPTS = (
 
 @dataclass(frozen=True)
 class Page:
-    """The HTML, and its content security policy."""
+    """The HTML, and the directives of its content security policy."""
 
-    html: bytes
-    policy: str
+    html: str
+    directives: dict[str, str]
 
     @property
     def headers(self) -> dict[str, str]:
         """Response headers of the page."""
         return {
-            "content-security-policy": self.policy,
+            "content-security-policy": policy(self.directives),
             "referrer-policy": "no-referrer",
             "x-frame-options": "DENY",
             "cross-origin-opener-policy": "same-origin",
         }
 
 
-def assemble() -> Page:
-    """Assembles the page."""
+def assemble(api: str | None = None) -> Page:
+    """Assembles the page; `api` is a script that takes the place of api.js."""
     style = _read("style.css")
-    script = '\n"use strict";\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+    scripts = (api if api and name == "api" else _read(f"{name}.js") for name in SCRIPTS)
+    script = '\n"use strict";\n' + "\n".join(scripts)
     html = _read("index.html").replace("/* style.css */", style).replace("/* script */", script)
-    policy = (
-        "default-src 'none'",
-        f"script-src '{_digest(script)}'",
-        f"style-src '{_digest(style)}'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "media-src data:",
-        "manifest-src 'self'",
-        "worker-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-    return Page(html.encode(), "; ".join(policy))
+    directives = {
+        "default-src": "'none'",
+        "script-src": f"'{_digest(script)}'",
+        "style-src": f"'{_digest(style)}'",
+        "connect-src": "'self'",
+        "img-src": "'self' data:",
+        "media-src": "data:",
+        "manifest-src": "'self'",
+        "worker-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return Page(html, directives)
+
+
+def policy(directives: Mapping[str, str]) -> str:
+    """A content security policy as text."""
+    return "; ".join(f"{name} {value}" for name, value in directives.items())
 
 
 def files() -> dict[str, tuple[bytes, bytes]]:

@@ -1,4 +1,8 @@
-// The server API: plain requests, and streamed answers. A lost stream is resumed by its id.
+// The server API: plain requests, and streamed answers. A lost stream is resumed by its id. Pages of `export web` have another file here.
+const SERVICE_WORKER = "sw.js";
+const INTERRUPTED = "This answer was interrupted: the server was started again, or could not be reached for long.";
+const ONLY_EXPORTED = ["half", "link"];
+const supports = (feature) => !ONLY_EXPORTED.includes(feature);
 const GONE = ["shutting_down", "engine_lost"]; // codes of errors within a stream after which the server will answer again
 
 class ApiError extends Error {
@@ -34,6 +38,13 @@ async function request(path, { method = "GET", body, signal, key = getKey() } = 
 }
 
 const getJson = async (path) => (await request(path)).json();
+
+// The progress of a model that the server is loading: this one, or any; null if none is.
+async function loadingText(model) {
+  const { models = [] } = await fetch(local("/health")).then((response) => response.json());
+  const { id, loaded_bytes: done, total_bytes: total } = models.find((one) => one.state === "loading" && (!model || one.id === model)) ?? {};
+  return id ? `Loading ${total ? `${id}: ${Math.floor((100 * done) / total)}%` : id}` : null;
+}
 
 // The events of a response: [number or null, data].
 async function* events(response) {

@@ -58,6 +58,8 @@ function entryMenu(listed) {
     [listed.pinned ? "Unpin" : "Pin", () => change((conversation) => (conversation.pinned = !conversation.pinned))],
     ["Export as JSON", async () => download(`${listed.title}.json`, JSON.stringify(await store.get(listed.id), null, 1), "application/json")],
     ["Export as conversation file", () => exportConversation(listed)],
+    supports("half") && ["Export with a state in float16", () => exportConversation(listed, true)],
+    supports("link") && ["Show as a link", () => showLink(listed)],
     ["Export as Markdown", async () => download(`${listed.title}.md`, asMarkdown(await store.get(listed.id)), "text/markdown")],
     ["Delete", async () => {
       if (!(await confirmed(`Delete "${listed.title}"?`, "Delete"))) return;
@@ -66,30 +68,48 @@ function entryMenu(listed) {
       if (state.current.id === listed.id) startNew();
       await refreshList();
     }],
-  ]);
+  ].filter(Boolean));
 }
 
-// Has the server write a file for `rwkv-gpu chat --session` and exported pages: all branches, and the state that it has stored.
-async function exportConversation({ id, title }) {
-  try {
-    const conversation = loaded(id) ?? (await store.get(id));
-    const nodes = Object.values(conversation.nodes);
-    const leaves = nodes.filter((node) => !nodes.some((one) => one.parent === node.id)).map((node) => node.id);
-    if (!leaves.includes(conversation.leaf)) leaves.push(conversation.leaf);
-    const { model, cache_salt } = bodyFor(conversation, conversation.leaf);
-    const settings = Object.fromEntries(SETTINGS.map(([name]) => [name, conversation.settings[name]]));
-    const branches = leaves.map((leaf) => {
-      const messages = pathTo(conversation, leaf).flatMap((node) => {
-        const [first, ...results] = messagesOf(node, conversation.settings.documents === "whole");
-        return [{ ...first, ...(node.thinking && { reasoning_content: node.thinking }) }, ...results];
-      });
-      if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
-      return { messages, settings };
+// A conversation as the body of a request for a file: all branches.
+async function branchesOf(id) {
+  const conversation = loaded(id) ?? (await store.get(id));
+  const nodes = Object.values(conversation.nodes);
+  const leaves = nodes.filter((node) => !nodes.some((one) => one.parent === node.id)).map((node) => node.id);
+  if (!leaves.includes(conversation.leaf)) leaves.push(conversation.leaf);
+  const { model, cache_salt } = bodyFor(conversation, conversation.leaf);
+  const settings = Object.fromEntries(SETTINGS.map(([name]) => [name, conversation.settings[name]]));
+  const branches = leaves.map((leaf) => {
+    const messages = pathTo(conversation, leaf).flatMap((node) => {
+      const [first, ...results] = messagesOf(node, conversation.settings.documents === "whole");
+      return [{ ...first, ...(node.thinking && { reasoning_content: node.thinking }) }, ...results];
     });
-    const body = { branches, current: leaves.indexOf(conversation.leaf), model, cache_salt };
+    if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
+    return { messages, settings, think: { on: true, off: false }[conversation.settings.thinking] ?? null };
+  });
+  return { branches, current: leaves.indexOf(conversation.leaf), model, cache_salt };
+}
+
+// Downloads a file for `rwkv-gpu chat --session` and other pages, with the state that the server has stored.
+async function exportConversation({ id, title }, half = false) {
+  try {
+    const body = { ...(await branchesOf(id)), ...(half && { half }) };
     download(`${title}.rwkvchat`, await (await request("/v1/conversation-files/write", { method: "POST", body })).blob(), "application/octet-stream");
   } catch (error) {
     notice(`${title} cannot be exported: ${error.message}`);
+  }
+}
+
+// Shows a link that has the conversation inside.
+async function showLink({ id, title }) {
+  try {
+    const letters = await (await request("/v1/conversation-files/link", { method: "POST", body: await branchesOf(id) })).json();
+    const link = `${location.href.replace(/#.*/, "")}#chat=${letters}`;
+    const copy = el("button", { type: "button", class: "primary", onclick: () => copied(copy, link) }, "Copy");
+    const dialog = openDialog(`Link to ${title}`, el("p", {}, el("input", { type: "text", readonly: true, value: link, "aria-label": "Link" })),
+      el("div", { class: "actions" }, el("button", { type: "button", onclick: () => dialog.close() }, "Close"), copy));
+  } catch (error) {
+    notice(`${title} cannot be a link: ${error.message}`);
   }
 }
 
@@ -125,6 +145,18 @@ async function openConversation(id) {
   closeSidebar();
   drawConversation();
   for (const node of Object.values(conversation.nodes)) if (node.stream && !running.has(node.id)) resume(conversation, node);
+}
+
+// Opens the conversation that the address names, or the one that a link has inside.
+async function openAddress() {
+  const letters = location.hash.match(/^#chat=(.*)/)?.[1];
+  if (!supports("link") || letters === undefined) return openConversation(location.hash.slice(1));
+  try {
+    const bytes = await (await request("/v1/conversation-files/unpack", { method: "POST", body: { letters } })).arrayBuffer();
+    await importFile(new File([bytes], "The link"));
+  } catch (error) {
+    notice(error.message);
+  }
 }
 
 function startNew() {
@@ -369,7 +401,7 @@ function retry(conversation, node, body) {
 function goOnAnew(conversation, node) {
   let next = node;
   if (node.thinking || node.tools) {
-    Object.assign(node, { ...NOT_RUNNING, error: "This answer was interrupted: the server was started again, or could not be reached for long." });
+    Object.assign(node, { ...NOT_RUNNING, error: INTERRUPTED });
     next = addNode(conversation, node.parent, "assistant", "", { thinking: "" });
     running.get(node.id)?.free?.();
     running.delete(node.id);
@@ -381,8 +413,8 @@ function goOnAnew(conversation, node) {
 // Shows the progress of loading an answer's model, until the answer begins.
 function showLoading(model, isWaiting, show) {
   return setInterval(async () => {
-    const found = isWaiting() && (await loadingModels().catch(() => [])).find((one) => !model || one.id === model);
-    if (found && isWaiting()) show(`Loading ${loadingText(found)}`);
+    const loading = isWaiting() && (await loadingText(model).catch(() => null));
+    if (loading && isWaiting()) show(loading);
   }, 700);
 }
 
@@ -669,7 +701,7 @@ function listen() {
   });
   addEventListener("keydown", keys);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(localStorage.getItem("theme") ?? "system"));
-  addEventListener("hashchange", () => location.hash.slice(1) !== state.current.id && location.hash && openConversation(location.hash.slice(1)));
+  addEventListener("hashchange", () => location.hash.slice(1) !== state.current.id && location.hash && openAddress());
   CHANGES?.addEventListener("message", changedElsewhere);
 }
 
@@ -729,18 +761,16 @@ async function loadProps() {
   drawMeter();
 }
 
-const loadingModels = async () => ((await fetch(local("/health")).then((response) => response.json())).models ?? []).filter((model) => model.state === "loading");
-const loadingText = ({ id, loaded_bytes: done, total_bytes: total }) => (total ? `${id}: ${Math.floor((100 * done) / total)}%` : id);
-
 // Waits until the server can answer, and shows the progress of loading a model.
 async function connect() {
   for (;;) {
     try {
       await loadModels();
-      const [loading] = await loadingModels();
+      const loading = await loadingText();
       if (!loading) break;
-      say(`Loading ${loadingText(loading)}`);
+      say(loading);
     } catch (error) {
+      if (error.final) return notice(error.message);
       if (error.status === 401) {
         await keyDialog();
         continue;
@@ -754,20 +784,22 @@ async function connect() {
   for (const view of views.values()) view.toolsShown = null; // their calls can run now
   drawMessages();
   byId("notice").hidden = true;
+  if (state.props.warning) notice(state.props.warning);
   say("Ready.");
 }
 
 async function start() {
   setTheme(localStorage.getItem("theme") ?? "system");
   setTitles(modelTitles());
+  for (const id of ["models", "titles", "panel-button"]) byId(id).hidden = !supports(id);
   listen();
   drawConversation();
   if (!(await store.open())) notice("This browser stores nothing here: chats last until the page is closed. Export what you want to keep.");
   await refreshList();
   const connected = connect();
-  if (location.hash) await openConversation(location.hash.slice(1));
+  if (location.hash) await openAddress();
   byId("text").focus();
-  navigator.serviceWorker?.register("sw.js").catch(() => {}); // the page also works without it
+  if (SERVICE_WORKER) navigator.serviceWorker?.register(SERVICE_WORKER).catch(() => {}); // the page also works without it
   await connected;
 }
 

@@ -37,7 +37,8 @@ async function readConversationFile(file) {
     if (!nodes.some(same)) nodes.push({ key, id: String(nodes.length), parent, role, ...unfolded(given), thinking, created: nodes.length + 1 });
     return nodes.find(same).id;
   }, null));
-  const { messages, settings } = branches[current];
+  const { messages, settings, think } = branches[current];
+  if (typeof think === "boolean") settings.thinking = think ? "on" : "off";
   const title = asText(unfolded(messages.find(({ role }) => role === "user")?.content).content).split("\n")[0].slice(0, 60);
   const system = messages[0]?.role === "system" ? messages[0].content : "";
   const conversation = checked({ title, nodes, leaf: leaves[current], system, settings });
@@ -204,7 +205,7 @@ function checkedSettings(given) {
   if (["on", "off"].includes(given.thinking)) settings.thinking = given.thinking;
   if (given.documents === "whole") settings.documents = "whole";
   if (given.tools === "off") settings.tools = "off";
-  if (asText(given.schema)) JSON.parse(settings.schema = given.schema);
+  if (supports("schema") && asText(given.schema)) JSON.parse(settings.schema = given.schema);
   return settings;
 }
 

@@ -46,12 +46,13 @@ function settingsFields(canThink) {
   const thinking = choice("thinking", [["", "As the model does by itself"], ["on", "Think first"], ["off", "Do not think"]]);
   const documents = choice("documents", [["", "Passages that match the question"], ["whole", "The whole text"]]);
   const tools = choice("tools", [["", "Those of the server, each call confirmed"], ["off", "None"]]);
-  const inputs = SETTINGS.map(([name, , , limits]) => el("input", { type: "number", name, placeholder: "default", ...limits }));
+  const offered = SETTINGS.filter(([name]) => supports(name));
+  const inputs = offered.map(([name, , , limits]) => el("input", { type: "number", name, placeholder: "default", ...limits }));
   const nodes = [
     field("System message", "Instructions that come before the conversation.", system, () => (system.value = "")),
     canThink && field("Thinking", "Whether the model reasons before it answers.", thinking),
-    SETTINGS.map(([, label, help], n) => field(label, help, inputs[n], () => (inputs[n].value = ""))),
-    field("JSON schema", "Answers are JSON that matches this schema.", schema, () => (schema.value = "")),
+    offered.map(([, label, help], n) => field(label, help, inputs[n], () => (inputs[n].value = ""))),
+    supports("schema") && field("JSON schema", "Answers are JSON that matches this schema.", schema, () => (schema.value = "")),
     state.tools.length > 0 && field("Tools", "What the model may call.", tools),
     field("Long documents", "What the model reads of attached files that are long.", documents, () => (documents.value = "")),
   ];

@@ -66,7 +66,7 @@ def create_app(service: Service) -> App:
         for route in family(service)
     ]
     whole = page.assemble()
-    pages = {"/": File(whole.html, b"text/html; charset=utf-8", whole.headers)}
+    pages = {"/": File(whole.html.encode(), b"text/html; charset=utf-8", whole.headers)}
     pages |= {path: File(content, media_type) for path, (content, media_type) in page.files().items()}
     routes += [StarletteRoute(path, file, methods=["GET"]) for path, file in pages.items()]
     router: Any = Router(routes, redirect_slashes=False, default=_not_found)

@@ -84,38 +84,63 @@ def ready(page) -> None:
 
 
 def ask(page, text: str) -> None:
+    """Sends a message, and waits until it is answered."""
     page.fill("#text", text)
     page.press("#text", "Enter")
+    done(page)
+
+
+def done(page) -> None:
+    expect(page.locator("#send")).to_have_text("Stop", timeout=WAIT)
+    expect(page.locator("#send")).to_have_text("Send", timeout=WAIT)
+
+
+def texts(page, role: str) -> list[str]:
+    return page.locator(f"article.{role} .body").all_text_contents()
+
+
+def set_up(page, **settings: str) -> None:
+    page.click("#settings-button")
+    for name, value in settings.items():
+        page.fill(f"dialog [name={name}]", value)
+    page.click("dialog button.primary")
+
+
+def menu(page, entry: str) -> None:
+    page.locator("#list .entry.current button.quiet").click()
+    page.get_by_role("button", name=entry).click()
 
 
 def use(page) -> None:
-    """Sends messages, regenerates, edits, goes back, stops, saves, and starts again."""
-    page.click("#settings-button")
-    page.fill("[name=temperature]", "0")
-    page.fill("[name=max_tokens]", "6")
+    """Sends messages, regenerates, edits, continues, goes back to another version, and stops."""
+    set_up(page, temperature="0", max_tokens="6")
     ask(page, "<b>Hi</b>")
-    ready(page)
-    answer = page.locator("article.assistant pre").last.text_content()
+    [answer] = texts(page, "assistant")
     assert answer
-    assert page.locator("article.user pre").first.text_content() == "<b>Hi</b>"
+    assert texts(page, "user") == ["<b>Hi</b>"]
+    expect(page.locator("article.assistant .hint")).to_have_text("The answer was cut off at its limit of tokens.")
     page.get_by_role("button", name="Regenerate").click()
-    ready(page)
-    assert page.locator("article.assistant pre").last.text_content() == answer
-    expect(page.locator("nav")).to_contain_text("2 of 2")
-    page.get_by_role("button", name="Edit").click()
-    page.fill("article textarea", "Another")
-    page.get_by_role("button", name="Ask").click()
-    ready(page)
-    expect(page.locator("nav")).to_contain_text("3 of 3")
-    page.get_by_role("button", name="Next branch").click()
-    ready(page)
-    expect(page.locator("article.user pre")).to_have_text("<b>Hi</b>")
-    page.fill("[name=max_tokens]", "5000")
-    ask(page, "A long one")
-    expect(page.locator("article.assistant")).to_have_count(2, timeout=WAIT)
-    expect(page.locator("article.assistant pre").last).to_have_text(SOME, timeout=WAIT)
+    done(page)
+    assert texts(page, "assistant") == [answer]
+    expect(page.locator("article.assistant .bar")).to_contain_text("2/2")
+    expect(page.locator("article.assistant .bar")).to_contain_text("prompt tokens reused")
+    page.get_by_role("button", name="Continue").click()
+    done(page)
+    assert len(texts(page, "assistant")[0]) > len(answer)
+    page.locator("article.user").get_by_role("button", name="Edit").click()
+    page.fill("article textarea", "**Another**")
+    page.get_by_role("button", name="Send again").click()
+    done(page)
+    expect(page.locator("article.user .bar")).to_contain_text("2/2")
+    page.locator("article.user").get_by_role("button", name="Previous version").click()
+    expect(page.locator("article.user .body")).to_have_text("<b>Hi</b>")
+    set_up(page, max_tokens="5000")
+    page.fill("#text", "A long one")
+    page.press("#text", "Enter")
+    expect(page.locator("article.assistant .markdown").last).to_have_text(SOME, timeout=WAIT)
     page.click("#send")
-    ready(page)
+    expect(page.locator("#send")).to_have_text("Send", timeout=WAIT)
+    expect(page.locator("article.assistant .hint").last).to_have_text("Stopped.")
     assert page.locator("article").count() == 4
 
 
@@ -124,28 +149,72 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
     ready(page)
     use(page)
     with page.expect_download() as download:
-        page.click("#save")
+        menu(page, "Export as conversation file")
     download.value.save_as(tmp_path / "talk.rwkvchat")
-    page.click("#link")
-    expect(page.locator("#status")).to_contain_text("address of this page", timeout=WAIT)
-    link = page.url
-    page.click("#new")
-    ready(page)
-    assert page.locator("article").count() == 0
-    page.set_input_files("#file", tmp_path / "talk.rwkvchat")
-    expect(page.locator("article")).to_have_count(4, timeout=WAIT)
+    menu(page, "Show as a link")
+    link = page.input_value("dialog input")
+    page.get_by_role("button", name="Close", exact=True).click()
+    shown = texts(page, "user"), texts(page, "assistant")
+    page.set_input_files("#import-file", tmp_path / "talk.rwkvchat")
+    expect(page.locator("#list .entry")).to_have_count(2, timeout=WAIT)
+    expect(page.locator("article")).to_have_count(4)
+    assert texts(page, "user") == shown[0]
+    expect(page.locator("article.user .bar").first).to_contain_text("/2")  # both branches
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     context.set_offline(True)
+    page.goto("about:blank")
     page.goto(link)
-    page.reload()
-    ready(page)
-    assert page.locator("article").count() == 4
+    expect(page.locator("#list .entry")).to_have_count(3, timeout=WAIT)
+    assert texts(page, "user") == shown[0]
+    set_up(page, max_tokens="6")
     ask(page, "More")
-    ready(page)
+    assert len(texts(page, "assistant")) == 3
+    page.goto("about:blank")
     page.goto(site + "#chat=AAAA")
-    page.reload()
-    expect(page.locator("#status")).to_have_text("The link holds no conversation of rwkv-gpu.", timeout=WAIT)
+    expect(page.locator("#notice")).to_contain_text("The link holds no conversation of rwkv-gpu.", timeout=WAIT)
     context.set_offline(False)
+
+
+def test_what_needs_a_server_is_absent(site, page):
+    page.goto(site)
+    ready(page)
+    for name in ("Models", "Server", "Titles: model", "Take a picture"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    page.click("#settings-button")
+    names = [one.get_attribute("name") for one in page.locator("dialog [name]").all()]
+    assert [one for one in names if one != "preset"] == [
+        "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "documents",
+    ]  # fmt: skip
+    page.keyboard.press("Escape")
+    files = [
+        ("a.pdf", "application/pdf", b"%PDF-1.7"),
+        ("a.png", "image/png", b"\x89PNG"),
+        ("a.txt", "text/plain", b"A"),
+    ]
+    for name, kind, data in files:
+        page.set_input_files("#files", {"name": name, "mimeType": kind, "buffer": data})
+        if name != "a.txt":
+            expect(page.locator("#notice")).to_contain_text("no server" if name == "a.pdf" else "reads text only")
+    expect(page.locator(".chip")).to_have_text(re.compile("a.txt"))
+
+
+def test_an_answer_whose_page_is_loaded_again_is_continued(site, page):
+    page.goto(site)
+    ready(page)
+    set_up(page, temperature="0", max_tokens="400")
+    page.fill("#text", "Hello")
+    page.press("#text", "Enter")
+    expect(page.locator("article.assistant .markdown")).to_have_text(SOME, timeout=WAIT)
+    stored = "Object.values(one.nodes).some((node) => node.content.length > 4 && node.stream)"
+    until(lambda: page.evaluate(f"store.all().then(([one]) => {stored})"))
+    page.reload()
+    before = page.locator("article.assistant .markdown").text_content()
+    assert before
+    expect(page.locator("#send")).to_have_text("Stop")
+    expect(page.locator("article.assistant .markdown")).not_to_have_text(before, timeout=WAIT)
+    assert page.locator("article.assistant .markdown").text_content().startswith(before[:4])
+    page.click("#send")
+    expect(page.locator("#send")).to_have_text("Send", timeout=WAIT)
 
 
 class StallingHandler(Handler):
@@ -179,10 +248,10 @@ def test_a_reload_and_a_second_tab_download_no_shard_again(page, context, tmp_pa
         until(lambda: state["requests"][names[2]] == 2)
         tab = context.new_page()
         tab.goto(url)
-        expect(tab.locator("#status")).to_contain_text("Loading: ", timeout=WAIT)
+        expect(tab.locator("#status")).to_contain_text("Loading the model: ", timeout=WAIT)
         state["go"].set()
         until(lambda: state["requests"][names[-1]] == 1)
-        expect(tab.locator("#status")).to_contain_text("Loading: 100 %", timeout=WAIT)
+        expect(tab.locator("#status")).to_have_text("Compiling the model", timeout=WAIT)
         tab.close()
         server.shutdown()
     assert [state["requests"][name] for name in names] == [1, 1, 2, *[1] * (len(names) - 3)]

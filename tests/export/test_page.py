@@ -14,19 +14,21 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu import page
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import FileInUse
 from rwkv_gpu.export import files
 from rwkv_gpu.export import page as page_module
 from rwkv_gpu.export.files import SCRIPTS, script
-from rwkv_gpu.export.page import PAGE, WORKER, bundle, export_single_file, export_web
+from rwkv_gpu.export.page import WORKER, bundle, export_single_file, export_web, page_files
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.writer_lock import WriterLock
 from tests.golden_files import golden
 
 ROOT = Path(__file__).resolve().parents[2]
-JAVASCRIPT = sorted({*SCRIPTS, *WORKER, *(name for name in PAGE if name.endswith(".js"))})
+PAGE = page_files()
+JAVASCRIPT = sorted({*WORKER, "api.js", "offline.js"})
 
 
 @pytest.fixture(scope="module")
@@ -88,22 +90,40 @@ def test_the_builtin_model_is_one_page_under_12_megabytes(tmp_path):
     assert [hashlib.sha256(base64.b64decode(one)).hexdigest() for one in shards] == [
         one["sha256"] for one in manifest["shards"]
     ]
-    assert not re.search(r'(src|href)="(?!#)', text), "the page refers to another file"
+    assert re.findall(r'(?:src|href)="([^"]+)', text.split("<script>")[0]) == ["#text"], (
+        "the page refers to another file"
+    )
 
 
-def test_the_policy_of_one_file_names_its_script_and_style(tiny, tmp_path):
+def test_the_policy_names_the_script_and_style_of_the_page(tiny, tmp_path):
     export_single_file(tiny, tmp_path / "chat.html", "0" * 64)
-    text = (tmp_path / "chat.html").read_text(encoding="utf-8")
-    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    for name, pattern in (
-        ("script-src", r'<script type="module">(.*?)</script>'),
-        ("style-src", r"<style>(.*?)</style>"),
-    ):
-        [inside] = re.findall(pattern, text, re.DOTALL)
-        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        assert f"{name} 'sha256-{digest}'" in policy
-    assert policy.startswith("default-src 'none'")
-    assert "unsafe" not in policy and "*" not in policy
+    for text in ((tmp_path / "chat.html").read_text(encoding="utf-8"), PAGE["index.html"].decode()):
+        [directives] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+        for tag in ("script", "style"):
+            [inside] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+            assert f"{tag}-src 'sha256-{digest}';" in directives
+        assert directives.startswith("default-src 'none'")
+        assert "unsafe" not in directives and "*" not in directives and "frame-ancestors" not in directives
+    assert "connect-src" not in (tmp_path / "chat.html").read_text(encoding="utf-8").partition("<style>")[0]
+
+
+def test_the_page_is_that_of_the_server_with_another_api():
+    names = {
+        "index.html",
+        "worker.js",
+        "offline.js",
+        "manifest.webmanifest",
+        "favicon.svg",
+        "icon-192.png",
+        "icon-512.png",
+    }
+    assert set(PAGE) == names
+    mine, theirs = PAGE["index.html"].decode(), page.assemble().html
+    for name in page.SCRIPTS:
+        text = (page.HERE / f"{name}.js").read_text(encoding="utf-8")
+        assert text in theirs and (text in mine) == (name != "api")
+    assert script("api.js") in mine
 
 
 def test_texts_of_a_model_cannot_end_their_element(tiny, tmp_path, monkeypatch):

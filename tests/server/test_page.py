@@ -69,7 +69,7 @@ def test_a_proxy_may_put_the_page_below_any_path():
 
 def test_every_script_is_in_the_page():
     assert {f"{name}.js" for name in SCRIPTS} == {name for name in SOURCES if name.endswith(".js")}
-    assert all(SOURCES[f"{name}.js"] in page.assemble().html.decode() for name in SCRIPTS)
+    assert all(SOURCES[f"{name}.js"] in page.assemble().html for name in SCRIPTS)
 
 
 def test_the_page_is_open_where_the_api_has_a_key():

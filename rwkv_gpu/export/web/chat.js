@@ -100,6 +100,7 @@ export class Chat {
   #model;
   branches;
   current;
+  usage = null; // of the last answer: the tokens of the prompt and of the answer, and whether it ended or reached its limit
 
   constructor(model, { system = null, settings = {}, think = null, conversation = null } = {}) {
     need(model.manifest.chat, "The model's chat template could not be exported; use generate.");
@@ -171,32 +172,38 @@ export class Chat {
     return this.#answer([...this.messages.slice(0, number), { role: "user", content: text }], settings, true);
   }
 
-  async *#answer(messages, { signal, onReasoning = () => {}, ...given }, fork = false) {
+  // `begun` is the message of an answer that is continued.
+  async *#answer(messages, { signal, onReasoning = () => {}, onPrompt, begun = null, ...given }, fork = false) {
     const { manifest, tokenizer } = this.#model;
-    const chat = { ...manifest.chat, ...manifest.chat.think[this.think] };
+    const chat = { ...manifest.chat, ...manifest.chat.think[begun && !begun.raw ? false : this.think] };
     const settings = { ...this.settings, ...settingsOf(given) };
     const stop = [settings.stop ?? []].flat();
     const begin = messages[0].role === "system" ? 1 : 0;
     const { first = 0 } = this.#branch; // Python leaves out the messages before it, which the context has no room for
     const read = first > begin && first < messages.length ? [...messages.slice(0, begin), ...messages.slice(first)] : messages;
-    const asked = this.#branch.transcript.prompt(tokenizer, promptOf(chat, read));
+    const start = begun ? (begun.raw?.slice(chat.begun.length) ?? begun.content) : "";
+    const asked = this.#branch.transcript.prompt(tokenizer, [...promptOf(chat, read), start]);
     const room = this.#model.context === null ? Infinity : this.#model.context - asked.ids.length;
     need(room > 0, `The conversation is longer than the context of ${this.#model.context} tokens; begin a new one.`);
     if (fork) this.current = this.branches.push({ ...this.#branch, settings: { ...this.settings } }) - 1;
     const branch = this.#branch;
     const reader = new Reader({ ...chat, ends: [...chat.ends, ...stop], thoughtEnds: [...chat.thoughtEnds, ...stop] });
-    const tokens = [];
-    const said = { true: "", false: "" };
+    reader.feed(start);
+    reader.flush();
+    const answer = { tokens: [], finish: "length" };
+    const { tokens } = answer;
+    const said = { true: begun?.reasoning ?? "", false: begun?.content ?? "" };
     const stops = new Set([...chat.stops, ...tokenizer.stops]);
     try {
-      for await (const [text, reasons] of this.#model.sample(asked.ids, { ...settings, stops, reader, shown: chat.shown, signal }, tokens)) {
+      for await (const [text, reasons] of this.#model.sample(asked.ids, { ...settings, stops, reader, shown: chat.shown, signal, onPrompt }, answer)) {
         said[reasons] += text;
         if (!reasons) yield text;
         else onReasoning(text);
       }
     } finally {
+      this.usage = { prompt: asked.ids.length, completion: tokens.length, finish: answer.finish };
       if (tokens.length) {
-        let raw = chat.begun + asText(tokens.map((id) => tokenizer.piece(id, true)).join(""));
+        let raw = chat.begun + start + asText(tokens.map((id) => tokenizer.piece(id, true)).join(""));
         if (reader.stopped && raw.includes(reader.stopped)) raw = raw.slice(0, raw.lastIndexOf(reader.stopped));
         const [content, reasoning] = [trimmed(said.false), trimmed(said.true)];
         branch.messages = [...messages, { role: "assistant", content, reasoning, raw }];

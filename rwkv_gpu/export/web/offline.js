@@ -1,6 +1,6 @@
 // Keeps the page's own files, so that it opens without a network. With a network, it loads the newest files.
 const STORE = "rwkv-gpu page";
-const FILES = ["./", "index.html", "style.css", "page.js", "worker.js", "rwkv-gpu.js", "manifest.js", "engine.js", "tokenizer.js", "shards.js", "conversation.js", "reader.js", "chat.js", "model.json"];
+const FILES = ["./", "index.html", "favicon.svg", "manifest.webmanifest", "icon-192.png", "icon-512.png", "worker.js", "rwkv-gpu.js", "manifest.js", "engine.js", "tokenizer.js", "shards.js", "conversation.js", "reader.js", "chat.js", "model.json"];
 const known = new Set(FILES.map((file) => new URL(file, location.href).href));
 
 self.addEventListener("install", (event) => {

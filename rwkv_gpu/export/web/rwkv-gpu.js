@@ -23,6 +23,7 @@ const MOST_MANIFEST = 256 << 20;
  * @property {string | string[]} [stop] texts that end the answer
  * @property {AbortSignal} [signal] ends the answer early
  * @property {(text: string) => void} [onReasoning] receives the reasoning before an answer of a chat
+ * @property {(read: number, total: number) => void} [onPrompt] receives the tokens of the prompt of a chat that the model has read
  */
 
 /**
@@ -184,7 +185,7 @@ export class Model {
   }
 
   // Brings the engine to the state after some ids, from the nearest state that it has.
-  async #reach(ids, signal = null) {
+  async #reach(ids, signal = null, onPrompt = () => {}) {
     const engine = this.#engine;
     const known = this.#ids ?? [];
     this.#ids = null;
@@ -200,12 +201,13 @@ export class Model {
       if (nearest) engine.loadState(nearest.ids.length, nearest.arrays);
       start = nearest?.ids.length ?? 0;
     }
-    if (start < ids.length) await engine.feed(ids.slice(start), null, 0, signal);
+    if (start < ids.length) await engine.feed(ids.slice(start), null, 0, signal, (read) => onPrompt(start + read, ids.length));
+    else onPrompt(start, ids.length);
     this.#ids = [...ids];
   }
 
-  /** Yields the parts of the text after some ids, and puts its tokens into `tokens`. Control tokens in `shown` have a text. */
-  async *sample(ids, { stops, reader, shown = [], signal, ...settings }, tokens = []) {
+  /** Yields the parts of the text after some ids, and puts its tokens into `answer`, whose `finish` becomes "stop" if it ends by itself. Control tokens in `shown` have a text. */
+  async *sample(ids, { stops, reader, shown = [], signal, onPrompt, ...settings }, answer = { tokens: [] }) {
     need(ids.length > 0, "There are no tokens to read; give a text.");
     const release = await this.#turn();
     const text = this.tokenizer.stream(new Set(shown));
@@ -216,20 +218,23 @@ export class Model {
     try {
       await this.open();
       signal?.throwIfAborted();
-      await this.#reach(ids.slice(0, -1), signal);
+      await this.#reach(ids.slice(0, -1), signal, onPrompt);
       // A recurrent state cannot go back, so the state before the answer is kept for the next question.
       if (!this.#engine.rewinds && ids.length > 1) this.#mark({ ids: ids.slice(0, -1), arrays: await this.#engine.saveState() });
       this.#ids = null;
       for await (const id of this.#engine.generate(ids.slice(-1), params, settings.max_tokens)) {
+        if (stops.has(id)) answer.finish = "stop";
         if (stops.has(id) || signal?.aborted) break;
-        tokens.push(id);
+        answer.tokens.push(id);
         yield* reader.feed(text.feed(id));
-        if (reader.stopped !== null) break;
+        if (reader.stopped === null) continue;
+        answer.finish = "stop";
+        break;
       }
       yield* reader.feed(text.flush());
       yield* reader.flush();
     } finally {
-      this.#last = [...ids, ...tokens];
+      this.#last = [...ids, ...answer.tokens];
       this.#settle(this.#last);
       release();
     }

@@ -1,72 +1,124 @@
-// Runs the model of the page in a worker: the page sends commands and receives text, the conversation, or an error of one sentence.
-import { ExportError, load } from "./rwkv-gpu.js";
+// Runs the model of the page in a worker, which keeps no conversations: the page sends messages, and receives chunks as from OpenAI's API.
+import { ExportError, need } from "./manifest.js";
+import { fromLink, toLink } from "./conversation.js";
+import { Chat, Transcript } from "./chat.js";
+import { load } from "./rwkv-gpu.js";
 
-const KEPT = "rwkv-gpu conversations"; // the browser's store of the page's conversation
-let model = null;
-let chat = null;
-let base = "";
-let stop = new AbortController();
+const MOST_RECENT = 16;
+const recent = []; // newest first: messages, and the transcript of what the model has read of them
+const signals = new Map(); // AbortControllers by number of the command
+let source = null;
+let opening = null;
 
-const view = () => ({ messages: chat.messages, settings: chat.settings, think: chat.think, thinks: Object.keys(model.manifest.chat.think).length > 0, branch: chat.current, branches: chat.branches.length, warning: model.warning });
+const sentenceOf = (error) => (error instanceof ExportError ? error.message : `The page failed: ${error.message}`);
 
-async function stored(work) {
-  try {
-    return await work(await caches.open(KEPT), new URL("conversation.rwkvchat", base).href);
-  } catch {
-    return null; // pages from files have no store
+// The model. If loading fails, the next command loads it again.
+function opened() {
+  opening ??= load(source, { progress: (...loading) => postMessage({ loading }) }).then((model) => {
+    const { manifest: { model: { name }, chat }, context, warning } = model;
+    postMessage({ loaded: { name, context, warning, can_think: Object.keys(chat.think).length > 0 } });
+    return model;
+  }).catch((error) => {
+    opening = null;
+    postMessage({ failure: sentenceOf(error) });
+    throw error;
+  });
+  return opening;
+}
+
+function remember({ messages, transcript }) {
+  recent.unshift({ messages, transcript });
+  recent.length = Math.min(recent.length, MOST_RECENT);
+}
+
+// Messages of an API as rows of a conversation. Messages of the same role that follow each other become one.
+function rowsOf(messages) {
+  const rows = [];
+  for (const { role, content, reasoning_content: reasoning = "" } of messages) {
+    need(typeof content === "string" && role !== "tool", "The conversation has images or tool calls, which this page cannot answer; open it in rwkv-gpu.");
+    if (rows.at(-1)?.role === role) rows.at(-1).content += `\n\n${content}`;
+    else rows.push({ role, content, reasoning, raw: null });
   }
+  need(rows.find(({ role }) => role !== "system")?.role === "user", "A conversation begins with a question.");
+  return rows;
 }
 
-async function answer(pieces, say) {
-  for await (const piece of pieces) say(piece);
-  const bytes = await chat.save({ state: false });
-  await stored((store, url) => store.put(url, new Response(bytes)));
-  return view();
+// The recent conversation that begins with most of these rows: its transcript, and the rows with the answers as generated.
+function known(rows) {
+  const same = (a, b) => a?.role === b.role && a.content.trim() === b.content.trim();
+  let found = { rows, transcript: new Transcript(), whole: false };
+  let most = 0;
+  for (const { messages, transcript } of recent) {
+    let count = 0;
+    while (count < rows.length && same(messages[count], rows[count])) count++;
+    if (count <= most) continue;
+    most = count;
+    found = { rows: [...messages.slice(0, count), ...rows.slice(count)], transcript, whole: count === rows.length && count === messages.length };
+  }
+  return found;
 }
 
-// The page's settings are those of the branch.
-function asked({ settings, think }, say) {
-  chat.set({ stop: chat.settings.stop, ...settings });
-  chat.think = think;
-  return { signal: stop.signal, onReasoning: (piece) => say(piece, true) };
+const thinks = ({ chat_template_kwargs: { enable_thinking: think = null } = {} }) => think;
+
+async function answer(body, tell, signal) {
+  const model = await opened();
+  const { rows, transcript } = known(rowsOf(body.messages));
+  const begun = body.continue_final_message ? rows.pop() : null;
+  const question = rows.pop();
+  need(question?.role === "user", "Only a question can be answered.");
+  const chat = new Chat(model, { conversation: { branches: [{ messages: rows, transcript, settings: body, think: thinks(body) }], current: 0 } });
+  const [began, told] = [performance.now(), (delta) => tell({ choices: [{ delta }] })];
+  let cached = null;
+  const onPrompt = (processed, total) => {
+    cached ??= processed;
+    tell({ prompt_progress: { total, processed, cache: cached, time_ms: performance.now() - began } });
+  };
+  try {
+    for await (const content of chat.send(question.content, { signal, begun, onPrompt, onReasoning: (text) => told({ reasoning_content: text }) })) told({ content });
+  } finally {
+    if (chat.messages.length > rows.length) remember(chat.branches[0]);
+  }
+  const { prompt, completion, finish } = chat.usage;
+  tell({ choices: [{ delta: {}, finish_reason: finish }], usage: { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: { cached_tokens: cached ?? 0 } } });
+}
+
+// The conversation of branches of an API.
+async function conversation({ branches, current }) {
+  const model = await opened();
+  const rows = branches.map(({ messages, settings, think = null }) => {
+    const found = known(rowsOf(messages));
+    return { messages: found.rows, transcript: found.whole ? found.transcript : new Transcript(), settings, think };
+  });
+  return new Chat(model, { conversation: { branches: rows, current } });
 }
 
 const COMMANDS = {
-  async open({ address, manifest, shards, link }) {
-    base = address;
-    const progress = (done, total) => postMessage({ progress: [done, total] });
-    const source = manifest ? { manifest, shard: async (index) => new Uint8Array(shards[index]) } : new URL("./", address);
-    model = await load(source, { progress });
-    chat = null;
-    const kept = link ? null : await stored(async (store, url) => new Uint8Array(await (await store.match(url)).arrayBuffer()));
-    if (kept) chat = await model.openChat(kept).catch(() => null);
-    chat ??= model.chat();
-    if (link) chat = await model.fromLink(link);
-    return { ...view(), name: model.manifest.model.name };
+  async open({ address, manifest, shards }) {
+    source = manifest ? { manifest, shard: async (index) => new Uint8Array(shards[index]) } : new URL("./", address);
+    await opened();
   },
-  send: (given, say) => answer(chat.send(given.text, asked(given, say)), say),
-  regenerate: (given, say) => answer(chat.regenerate(asked(given, say)), say),
-  edit: (given, say) => answer(chat.edit(given.number, given.text, asked(given, say)), say),
-  select: ({ number }) => (chat.select(number), view()),
-  begin(given) {
-    chat = model.chat(given);
-    return view();
-  },
+  answer,
   async read({ bytes }) {
-    chat = await model.openChat(new Uint8Array(bytes));
-    return view();
+    const chat = await (await opened()).openChat(new Uint8Array(bytes));
+    for (const branch of [...chat.branches, chat.branches[chat.current]]) remember(branch);
+    const branches = chat.branches.map(({ messages, settings, others, think }) => ({
+      messages: messages.map(({ role, content, reasoning }) => ({ role, content, reasoning_content: reasoning })), settings: { ...others, ...settings }, think,
+    }));
+    return { branches, current: chat.current, state: false };
   },
-  save: ({ half }) => chat.save({ half }),
-  link: () => model.toLink(chat),
+  write: async ({ half, ...body }) => (await conversation(body)).save({ half }),
+  link: async (body) => toLink(await (await conversation(body)).save({ state: false })),
+  unpack: ({ letters }) => fromLink(letters),
 };
 
-addEventListener("message", async ({ data: { id, command, ...given } }) => {
-  if (command === "stop") return stop.abort();
-  stop = new AbortController();
+addEventListener("message", async ({ data: { id, name, given } }) => {
+  if (name === "stop") return signals.get(id)?.abort();
+  const control = new AbortController();
+  signals.set(id, control);
   try {
-    postMessage({ id, value: await COMMANDS[command](given, (piece, reasons = false) => postMessage({ id, piece, reasons })) });
+    postMessage({ id, value: await COMMANDS[name](given, (chunk) => postMessage({ id, chunk }), control.signal) });
   } catch (error) {
-    const sentence = error instanceof ExportError ? error.message : `The page failed: ${error.message}`;
-    postMessage({ id, error: sentence, value: chat && model ? view() : undefined });
+    postMessage({ id, error: sentenceOf(error) });
   }
+  signals.delete(id);
 });

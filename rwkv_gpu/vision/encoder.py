@@ -28,7 +28,7 @@ from .image import Image
 from .pixels import patches_of
 from .positions import by_axis, in_blocks, in_windows, learned, plane_angles, plane_waves
 from .projector import Vision, vision_of
-from .sam import SamTower
+from .sam import Sam, SamTower, filled
 from .sizes import Size
 from .sound_tower import SoundTower
 from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
@@ -134,9 +134,10 @@ class TowerEncoder(ABC):
 class SamEncoder(TowerEncoder):
     """SAM's tower of a projector file, which reads the patches before the vision tower does."""
 
-    def __init__(self, vision: Vision, device: Device | None) -> None:
+    def __init__(self, vision: Vision, sam: Sam, device: Device | None) -> None:
         super().__init__(vision.path, device)
         self.vision = vision
+        self._placed = lru_cache(SIZES_KEPT)(sam.places)
 
     def tower(self, file: GGUFFile) -> SamTower:
         sam = vision_of(file).sam
@@ -144,8 +145,9 @@ class SamEncoder(TowerEncoder):
         return sam.tower
 
     def inputs(self, image: Image, tile: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.int64]]:
-        assert self.vision.sam is not None, "it was read from this file before"
-        return self.vision.sam.inputs(patches_of(tile, replace(self.vision.preparation, merge=1)), image.grid)
+        patch, given = self._placed(image.grid)
+        patches = patches_of(tile, replace(self.vision.preparation, merge=1))
+        return {**given, PATCHES: filled(patches, patch)}, np.argsort(patch, kind="stable")[-len(patches) :]
 
 
 class Encoder(TowerEncoder):
@@ -156,7 +158,7 @@ class Encoder(TowerEncoder):
         self.vision = vision
         self.ids = vision.tower.vocabulary
         self._placed = lru_cache(SIZES_KEPT)(self._places)
-        self.first = None if vision.sam is None else SamEncoder(vision, device)
+        self.first = None if vision.sam is None else SamEncoder(vision, vision.sam, device)
 
     def tower(self, file: GGUFFile) -> Tower:
         return vision_of(file).tower

@@ -97,30 +97,23 @@ class Sam:
     kernels: tuple[Floats, ...]  # of the convolutions after the tower, [D, C, 3, 3] each
     norm: tuple[Floats, Floats]  # of the first one
 
-    def inputs(self, patches: Floats, grid: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
-        """The inputs of a step for the patches of a square, [n², K], and the rows of these patches."""
+    def places(self, grid: Size) -> tuple[npt.NDArray[np.int64], dict[str, Floats]]:
+        """The patch of each row of a step, or -1, for a square; and the inputs that depend on its size only."""
         count, side = grid.width, self.side
         blocks = -(-count // side)
         y, x = (part.reshape(-1) for part in np.indices((blocks * side, blocks * side)))
         order = np.lexsort((x, y, x // side, y // side))
         y, x = y[order], x[order]
         inside = (y < count) & (x < count)
-        places = np.stack([y, x], axis=1)
-
-        def filled(rows: Floats) -> Floats:
-            found = np.zeros((len(order), rows.shape[1]), np.float32)
-            found[inside] = rows[y[inside] * count + x[inside]]
-            return found
-
+        patch, places = np.where(inside, y * count + x, -1), np.stack([y, x], axis=1)
         windows = np.arange(len(order)) // side**2 * side**2
         whole = [_turns(places, size) * (size == count) for size in GRIDS]
         mask = np.where(inside, 1, HIDDEN)[:, None] + 0j
-        return {
-            PATCHES: filled(patches), POSITIONS: filled(self._positions(grid)),
-            INSIDE: inside[:, None].astype(np.float32),
+        return patch, {
+            POSITIONS: filled(self._positions(grid), patch), INSIDE: inside[:, None].astype(np.float32),
             WINDOWS: np.stack([windows, windows + side**2], axis=1).astype(np.float32),
             DISTANCES: _as_angles([_turns(places, side)]), f"{DISTANCES}.whole": _as_angles([*whole, mask]),
-        }, np.argsort(np.where(inside, y * count + x, count**2), kind="stable")[: count**2]  # fmt: skip
+        }  # fmt: skip
 
     def _positions(self, grid: Size) -> Floats:
         return learned(self.table, grid, in_blocks(grid, 1), "cubic")
@@ -135,6 +128,11 @@ class Sam:
         return x.reshape(-1, x.shape[-1])
 
 
+def filled(patches: Floats, patch: npt.NDArray[np.int64]) -> Floats:
+    """The row of each patch, and zeros for -1."""
+    return np.where(patch[:, None] < 0, np.float32(0), patches[patch])
+
+
 def _turns(places: Array, side: int) -> Array:
     """The waves of rows, then of columns, whose sums are all functions of distances within `side`. Complex, [T, 2n]"""
     frequencies = 2 * np.pi / (2 * side - 1) * np.arange(side)
@@ -146,7 +144,7 @@ def _as_angles(parts: list[Array]) -> Floats:
     return np.concatenate([turns.real, turns.imag], axis=1).astype(np.float32)
 
 
-def _waves(table: Array, side: int) -> Array:
+def waves_of(table: Array, side: int) -> Array:
     """The factors of cosines and of negative sines that add up to a table of distances. [2, side, N]"""
     size = 2 * side - 1
     at = np.clip((np.arange(size) + 0.5) * (len(table) / size) - 0.5, 0, len(table) - 1)
@@ -161,7 +159,7 @@ def _waves(table: Array, side: int) -> Array:
 def _queries(heads: int, sides: tuple[int, ...], masks: int, rows: Array, columns: Array) -> Array:
     """The pairs of a query above the query itself, which is scaled. [H, 2 · F + N, N]"""
     size = rows.shape[1]
-    pairs = [_waves(table, side) for side in sides for table in (rows, columns)] + [np.zeros((2, masks, size))]
+    pairs = [waves_of(table, side) for side in sides for table in (rows, columns)] + [np.zeros((2, masks, size))]
     each = np.concatenate([*np.concatenate(pairs, axis=1), np.eye(size) * size**-0.5])
     return np.tile(each, (heads, 1, 1))
 

@@ -72,7 +72,7 @@ def test_forms_of_all_apis_give_one_answer(server):
     one = {"prompt": "hello", "images": [DATA], "stream": False, "options": {"temperature": 0, "num_predict": 6}}
     assert server.post("/api/generate", one)["response"] == answer
     status, _, reply = server.request("POST", "/api/generate", {**one, "raw": True})
-    assert status == 400 and "leaves out" in reply["error"]
+    assert status == 400 and "leave out" in reply["error"]
 
 
 def test_models_and_props_report_vision(server):

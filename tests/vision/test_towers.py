@@ -15,9 +15,11 @@ from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder
 from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
+from rwkv_gpu.vision.sam import waves_of
 from rwkv_gpu.vision.senses import read_senses
 from rwkv_gpu.vision.sizes import LONGEST, Size, closest, grids
 from rwkv_gpu.vision.tiles import slices
+from rwkv_gpu.vision.towers import WINDOWS
 from tests.golden.record_images import (
     LARGE,
     MODELS,
@@ -160,6 +162,27 @@ def test_no_image_has_more_patches_than_its_tower_holds():
                 assert max(size) > 500 * min(size)
                 continue
             assert grid.width * grid.height <= how.most_patches, (name, size)
+
+
+@pytest.mark.parametrize(("side", "rows"), [(40, 42), (64, 70)])
+def test_windows_of_deepseek_ocr_contain_each_patch_once(side, rows):
+    patch, given = golden("deepseekocr")[0].sam.places(Size(side, side))
+    assert len(patch) == rows**2 and sorted(patch[patch >= 0]) == [*range(side**2)]
+    for first in range(0, rows**2, 14**2):
+        own = patch[first : first + 14**2]
+        y, x = np.divmod(own[own >= 0], side)
+        assert np.ptp(y) < 14 and np.ptp(x) < 14
+        assert (given[WINDOWS][first : first + 14**2] == [first, first + 14**2]).all()
+
+
+@pytest.mark.parametrize(("side", "size"), [(5, 9), (14, 27), (40, 127)])
+def test_waves_add_up_to_a_table_of_distances(side, size):
+    table = np.random.default_rng(3).normal(size=(size, 2))
+    cosines, sines = waves_of(table, side)
+    angles = 2 * np.pi / (2 * side - 1) * np.arange(1 - side, side)[:, None] * np.arange(side)
+    at = np.clip((np.arange(2 * side - 1) + 0.5) * size / (2 * side - 1) - 0.5, 0, size - 1)
+    wanted = np.stack([np.interp(at, np.arange(size), column) for column in table.T], axis=1)
+    assert np.abs(np.cos(angles) @ cosines - np.sin(angles) @ sines - wanted).max() < 1e-12
 
 
 def test_tiles_of_llama_4_have_the_texts_of_its_publisher():

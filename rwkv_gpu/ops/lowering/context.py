@@ -71,7 +71,7 @@ class Lowering:
         bindings = linked.bindings()
         numbers = {binding.name: number for number, binding in bindings.items() if number}
         assert operands.keys() <= numbers.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"
-        operands = {name: operands[name] if name in operands else self._operand(node.op, name) for name in numbers}
+        operands = {**operands, **{name: self._operand(node.op, name) for name in numbers if name not in operands}}
         weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
         self.dispatches.append(
             UnplacedDispatch(

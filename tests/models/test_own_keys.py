@@ -1,0 +1,67 @@
+"""Keys that one family has: bad values are refused in one line that names the key or the tensor."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import BadFile
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import load_model
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import F32, U32, written
+from tests.golden_files import OWN
+from tests.models.session import OnCpu, feed, float_weights
+
+SWITCH = "graniteswitch"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "kind", "value", "says"),
+    [
+        ("kimi-k3", "attn_res.block_size", U32, 0, "kimi-k3.attn_res.block_size"),
+        ("kimi-k3", "activation.situ_beta", F32, 0.0, "kimi-k3.activation.situ_beta"),
+        ("kimi-k3", "activation.situ_linear_beta", F32, float("nan"), "kimi-k3.activation.situ_linear_beta"),
+        ("kimi-k3", "kda.gate_lower_bound", F32, 1.0, "kimi-k3.kda.gate_lower_bound"),
+        ("dots3note", "attention.key_length_mla_swa", U32, 8, "more than the 8 dims that rotate"),
+        ("dots3note", "attention.kv_lora_rank_swa", U32, 48, "found the shape"),
+        ("dots3note", "attention.sliding_window_pattern", U32, 1, "3 booleans"),
+        (SWITCH, "adapters.count", U32, 2, "expected 2 tokens below 288"),
+        (SWITCH, "adapters.lora_rank", U32, 9, "'blk.0.attn_q.lora_a': found the shape"),
+        (SWITCH, "adapters.router_gain", F32, 0.0, "graniteswitch.adapters.router_gain"),
+    ],
+)
+def test_a_bad_value_is_named(name, key, kind, value, says, tmp_path):
+    whole = take_apart((OWN / f"tiny-{name}.gguf").read_bytes())
+    whole.set(f"{name}.{key}", kind, value)
+    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match=says) as caught:
+        load_model(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["activate", "substitute"])
+def test_control_tokens_outside_the_vocabulary_are_refused(name, tmp_path):
+    whole = take_apart((OWN / f"tiny-{SWITCH}.gguf").read_bytes())
+    [row] = [row for row in whole.rows if row.name.decode().endswith(f"token_ids_{name}")]
+    row.value = [*row.value[:-1], 288]
+    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match="3 tokens below 288"):
+        load_model(file)
+
+
+def test_a_control_token_is_read_as_its_substitute_with_its_adapter():
+    with GGUFFile.open(OWN / f"tiny-{SWITCH}.gguf") as file:
+        model, weights = load_model(file), float_weights(file, load_model(file))
+        [control, *_] = file.ints(f"{SWITCH}.adapters.token_ids_activate")
+        [substitute, *_] = file.ints(f"{SWITCH}.adapters.token_ids_substitute")
+    text, control, substitute = [40, 41, 42, 43], int(control), int(substitute)
+    found, other, plain = (
+        feed(OnCpu(model, weights), ids, [len(ids)])
+        for ids in ([*text, control, 44], [*text, substitute, 44], [*text, control])
+    )
+    np.testing.assert_allclose(found[:4], other[:4], atol=1e-5)
+    assert np.abs(found[4:] - other[4:]).max() > 0.1
+    np.testing.assert_allclose(found[4], plain[4], atol=1e-5)
+    without = dict(weights) | {name: 0 * w for name, w in weights.items() if name.endswith(".lora_b")}
+    same = (
+        feed(OnCpu(model, without), [*text, control, 44], [6]),
+        feed(OnCpu(model, without), [*text, substitute, 44], [6]),
+    )
+    np.testing.assert_allclose(*same, atol=1e-5)

@@ -103,7 +103,8 @@ def test_rows_of_images_in_numpy_equal_those_of_llama_cpp(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_of_images_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     vision, record = golden(name)
-    assert rms_apart(vision, record, Encoder(vision, fast_device)) < 1e-3  # keys and values are float16
+    # Keys and values are float16. Keys of DeepSeek-OCR also contain 209 waves in layers without windows.
+    assert rms_apart(vision, record, Encoder(vision, fast_device)) < (2e-3 if name == "deepseekocr" else 1e-3)
 
 
 def rows_of(encoder, vision, number):

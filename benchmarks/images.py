@@ -62,8 +62,10 @@ class Seeing:
         for i in range(self.layers):
             at = f"v.blk.{i}"
             yield from _biased(f"{at}.ln1", width, biased=not pixtral)
-            for name in ("q", "k", "v", "out"):
-                yield from _biased(f"{at}.attn_{name}", width, width, biased=not pixtral)
+            fused = self.kind == "qwen3vl_merger"
+            for name, rows in [("qkv", 3 * width)] if fused else [(name, width) for name in "qkv"]:
+                yield from _biased(f"{at}.attn_{name}", rows, width, biased=not pixtral)
+            yield from _biased(f"{at}.attn_out", width, width, biased=not pixtral)
             yield from _biased(f"{at}.ln2", width, biased=not pixtral)
             for name in ("gate", "up") if pixtral else ("up",):
                 yield from _biased(f"{at}.ffn_{name}", self.inner, width, biased=not pixtral)

@@ -11,7 +11,7 @@ BIN := .venv/bin
 
 chat: .venv/.run
 	@test -z "$(EXTRAS)" || $(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
-	@$(BIN)/rwkv-gpu chat $(ARGS)
+	@$(BIN)/rwkv-gpu chat $(ARGS) || test $$? = 130  # left by Ctrl-C
 
 PYTEST = GALLIVM_PERF=nopt PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10
 

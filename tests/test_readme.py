@@ -1,8 +1,11 @@
 """The README's example runs as it is written, and its figures are those of the profiles."""
 
 import re
+import subprocess
 import textwrap
 from pathlib import Path
+
+import pytest
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import COMMANDS
@@ -22,6 +25,15 @@ def test_every_command_that_is_named_exists_and_the_page_of_commands_names_each(
 def test_the_targets_of_make_exist():
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(re.findall(r"^    make ([\w-]+)", README, re.MULTILINE)) <= {*targets}
+
+
+@pytest.mark.parametrize(("code", "shown"), [(130, 0), (0, 0), (1, 2)])
+def test_leaving_the_chat_by_ctrl_c_is_no_error_of_make(tmp_path, code, shown):
+    program = tmp_path / "rwkv-gpu"
+    program.write_text(f"#!/bin/sh\nexit {code}\n")
+    program.chmod(0o755)
+    run = ["make", "-o", ".venv/.run", "chat", f"BIN={tmp_path}"]
+    assert subprocess.run(run, cwd=ROOT, capture_output=True, check=False).returncode == shown
 
 
 def test_the_library_example_runs(monkeypatch, capsys):

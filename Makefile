@@ -44,6 +44,7 @@ test-clients: .venv/.dev
 	npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
 	$(BIN)/pytest --slow --timeout 3600 --durations=10 tests/clients tests/server $(ARGS)
 	PYTHONPATH=build/openai-1 $(BIN)/pytest --timeout 3600 tests/clients/test_openai_python.py  # the major before
+	$(UV) $(BIN)/python --upgrade tokenizers  # some clients install an older one, without types for mypy
 
 # The application on a Ray cluster of this machine: replicas are killed, replaced, and come and go.
 test-ray: .venv/.dev

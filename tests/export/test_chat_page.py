@@ -3,10 +3,13 @@
 import functools
 import http.server
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,12 +54,17 @@ def site(folder):
 
 
 @pytest.fixture(scope="module")
-def context(tmp_path_factory):
+def profile(tmp_path_factory):
+    return tmp_path_factory.mktemp("profile")
+
+
+@pytest.fixture(scope="module")
+def context(profile):
     """Opens a browser with persistent storage."""
     with playwright.sync_playwright() as started:
         flags = [flag for flag in FLAGS if not flag.startswith("--headless")]
         context = started.chromium.launch_persistent_context(
-            tmp_path_factory.mktemp("profile"), executable_path=PROGRAM, args=flags, ignore_default_args=False
+            profile, executable_path=PROGRAM, args=flags, ignore_default_args=False
         )
         context.set_default_timeout(WAIT)
         yield context
@@ -91,7 +99,7 @@ def ask(page, text: str) -> None:
 
 
 def done(page) -> None:
-    expect(page.locator("#send")).to_have_text("Stop", timeout=WAIT)
+    """Waits until the answer ends that the last click or key has requested."""
     expect(page.locator("#send")).to_have_text("Send", timeout=WAIT)
 
 
@@ -210,7 +218,7 @@ def test_an_answer_whose_page_is_loaded_again_is_continued(site, page):
     page.reload()
     before = page.locator("article.assistant .markdown").text_content()
     assert before
-    expect(page.locator("#send")).to_have_text("Stop")
+    expect(page.locator("#send")).to_have_text("Stop", timeout=WAIT)
     expect(page.locator("article.assistant .markdown")).not_to_have_text(before, timeout=WAIT)
     assert page.locator("article.assistant .markdown").text_content().startswith(before[:4])
     page.click("#send")
@@ -273,3 +281,27 @@ def test_the_example_of_the_library_answers(site, page):
     page.click("text=Ask")
     expect(page.locator("#answer")).to_have_text(SOME, timeout=WAIT)
     page.click("#stop")
+
+
+def kill_gpu_process(profile: Path) -> None:
+    """Kills the process of the browser with this profile that runs WebGPU."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            command = path.read_bytes()
+            if b"--type=gpu-process" in command and bytes(profile) in command:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def test_after_a_crash_of_the_gpu_process_the_next_answer_loads_the_model_again(site, page, profile):
+    page.goto(site)
+    ready(page)
+    set_up(page, temperature="0", max_tokens="60")
+    page.fill("#text", "Hello")
+    page.press("#text", "Enter")
+    expect(page.locator("article.assistant .markdown")).to_have_text(SOME, timeout=WAIT)
+    kill_gpu_process(profile)
+    expect(page.locator("article.assistant .failed")).to_contain_text("The browser lost the GPU", timeout=WAIT)
+    page.get_by_role("button", name="Regenerate").click()
+    expect(page.locator("article.assistant .markdown")).to_have_text(SOME, timeout=WAIT)
+    done(page)
+    expect(page.locator("article.assistant .failed")).to_be_hidden()

@@ -155,7 +155,9 @@ class Repository:
             if error.code == 404:
                 return BadInput(f"{what}not found (404): check the name and the revision")
             return BadInput(f"{what}the server answered {error.code} {error.reason}; try again later")
-        reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
+        cause = getattr(error, "reason", error)
+        cause = (isinstance(cause, ConnectionError) and cause.strerror) or cause  # without the number of the error
+        reason = " ".join(str(cause).split()) or type(error).__name__
         if part is not None and isinstance(error, OSError) and error.filename is None and error.errno is not None:
             reason = error.strerror or reason
         kept = " what has arrived is kept, and the same command continues with it" if part and part.exists() else ""

@@ -186,7 +186,7 @@ def test_a_token_goes_to_the_hub_and_to_no_other_host(store, server):
 def test_an_unreachable_server_is_reported_in_one_line(store):
     with serving(FILES) as hub:
         gone = hub
-    with pytest.raises(BadInput, match="Connection refused; check the network connection"):
+    with pytest.raises(BadInput, match="owner/name: Connection refused; check the network connection"):
         pull(store, gone)
 
 

@@ -119,8 +119,8 @@ def needs_on(file: GGUFFile, choices: Sequence[Choice]) -> Need:
 
 
 def _verdict(line: str) -> str:
-    """The first line of `fit`, after a label that names its subject."""
-    return line.removeprefix("yes: ").replace("no: ", "does not fit: ", 1)
+    """The first line of `fit`, after the label `needs`."""
+    return line.removeprefix("yes: ").replace("no: ", "does not fit: ", 1).replace(" needed", "", 1)
 
 
 def summary(file: GGUFFile) -> dict[str, Any]:

@@ -35,6 +35,12 @@ def test_info_shows_the_facts_of_a_model(name):
     assert data["vocabulary"] == len(set(range(data["vocabulary"])))
 
 
+def test_info_says_what_a_model_needs_once():
+    [line] = [one for one in run("info", "builtin", "--device", "cpu").stdout.splitlines() if one.startswith("needs")]
+    assert "free (cpu, numpy)" in line
+    assert line.count("need") == 1
+
+
 def test_info_lists_every_tensor():
     path = golden("rwkv7-mini-Q8_0.gguf")
     lines = run("info", path, "--tensors", "--device", "cpu").stdout.splitlines()

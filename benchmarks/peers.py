@@ -218,7 +218,7 @@ def main(
                 options += ["--lora", adapter]
             named = replace(spec, name=spec.name + variant.suffix)
             peers.append(Peer(named, path, threads, patience, options))
-            stack.callback(peers[-1].close)  # loads while we do
+            stack.callback(peers[-1].close)  # it loads while our model loads
         ours = ["rwkv-gpu"] if len(units) == 1 else [f"rwkv-gpu, matrix units {each}" for each in units]
         sides: list[Ours | Peer] = []
         for variant in every:

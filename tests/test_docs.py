@@ -62,14 +62,14 @@ def test_no_page_holds_the_marks_of_a_merge(page):
     assert not re.search(r"^(<{7} |={7}$|>{7} )", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_the_tables_of_models_and_formats_are_whole():
+def test_the_tables_of_models_and_formats_are_complete():
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == MODELS.keys()
     formats = text.partition("## Formats of weights")[2].partition("\n- ")[0]
     assert sorted(re.findall(r"\b([A-Z]+\d\w*) \([\d.]+\)", formats)) == sorted(fmt.name for fmt in FORMATS.values())
 
 
-def test_the_table_of_passes_is_whole_and_in_their_order():
+def test_the_table_of_passes_is_complete_and_in_execution_order():
     text = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
     assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == NAMES
 

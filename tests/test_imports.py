@@ -94,11 +94,11 @@ def test_the_environment_is_read_only_by_the_command_line(path):
     assert "getenv" not in text
 
 
-def test_every_part_has_a_rule():
+def test_every_folder_has_a_rule():
     assert {part_of(path) for path in MODULES} <= MAY_IMPORT.keys()
 
 
-# A configuration gets its kernel from the registry, whose entry lists configurations: in a method, once both exist.
+# A configuration gets its kernel from the registry, whose entries list configurations. So it imports it in a method.
 ASKED_LATE = {
     ("rwkv_gpu.kernels.gemm_config", "rwkv_gpu.kernels.registry"),
     ("rwkv_gpu.kernels.expert_config", "rwkv_gpu.kernels.registry"),

@@ -64,7 +64,7 @@ def test_greedy_continuation_equals_that_of_llama_cpp(opening, name):
     assert list(done.tokens)[:certain] == record["exact_greedy"][:certain].tolist()
 
 
-def test_a_really_trained_model_gives_its_authors_logits(opening):
+def test_a_trained_model_gives_the_logits_of_its_authors(opening):
     record = np.load(golden("rwkv7-trained-0.8M-F32.npz"))
     with rwkv_gpu.load(golden("rwkv7-trained-0.8M-F32.gguf"), **opening) as llm:
         logits = llm.logits(record["tokens"].tolist())

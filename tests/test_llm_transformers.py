@@ -50,7 +50,7 @@ def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
 
 
 @pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])
-def test_logits_are_near_with_keys_and_values_as_halves(opening, name):
+def test_logits_with_a_float16_kv_cache_are_close(opening, name):
     record = np.load(golden(f"{name}.npz"))
     with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f16", **opening) as llm:
         assert rms(llm.logits(record["tokens"].tolist()), record["exact_logits"]) < RMS["f16"]

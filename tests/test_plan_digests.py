@@ -1,4 +1,4 @@
-"""Every plan stays what it is: digests of each dispatch of each model on virtual devices, without a GPU.
+"""Plans change only if intended: digests of each dispatch of each model on virtual devices, without a GPU.
 
 A refactoring of kernels, passes, shaders or tuning must not change a dispatch. Where a change is intended, look at the
 difference, say the reason in the commit, and record again:
@@ -67,7 +67,7 @@ DEVICES: dict[str, Capabilities] = {
 }
 ROWS = (1, 2, 4, 8, 16, 64, 512)
 FEW_ROWS = (1, 16, 512)  # a sequence, a batch and a prompt
-PROMPT = 64  # rows from which a step is of one sequence
+PROMPT = 64  # steps of at least this many rows have one sequence
 
 Row = tuple[str, str, str, str, int]  # of a dispatch: name, digests of text, constants and operands; workgroups
 Plans = dict[str, dict[str, list[Row]]]  # by device and rows, of one model

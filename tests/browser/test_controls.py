@@ -43,7 +43,7 @@ def test_each_setting_is_explained_reset_and_sent(page):
     assert "top_k" not in bodies[2]
 
 
-def test_thinking_is_set_where_a_model_can(page):
+def test_thinking_can_be_switched_if_the_model_supports_it(page):
     bodies = answers(page, "ok")
     page.evaluate("state.props.model.can_think = true")
     page.click("#settings-button")
@@ -232,7 +232,7 @@ def tab_to(page: Page, name: str, key: str = "Tab") -> None:
     raise AssertionError(f"no way to {name} by {key}")
 
 
-def test_the_whole_page_works_by_keys(page):
+def test_the_whole_page_works_with_the_keyboard(page):
     bodies = answers(page, "one", "two", "three")
     expect(page.locator("#text")).to_be_focused()
     page.keyboard.type("by keys")
@@ -319,7 +319,7 @@ def test_an_edit_survives_a_redraw_of_the_chat(page):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_printed_page_has_the_whole_chat_alone_dark_on_white(page, theme):
+def test_a_printed_page_shows_only_the_chat_dark_on_white(page, theme):
     page.emulate_media(color_scheme=theme)
     answers(page, "```text\n" + "word " * 100 + "\n```\n\n" + "line\n\n" * 200)
     ask(page, "print this")

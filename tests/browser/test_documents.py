@@ -25,7 +25,7 @@ def long_text(*facts):
     return "\n\n".join(f"{fact} {FILLER}" for fact in facts).encode()
 
 
-def test_a_pdf_is_read_by_the_server_and_a_short_one_goes_whole(page):
+def test_the_server_reads_a_pdf_and_a_short_one_is_sent_whole(page):
     bodies = answers(page, "ok")
     attach(page, ("sea.pdf", pdf("The sea is wide.", "Foxes bark.")))
     expect(page.locator(".chip")).to_contain_text(re.compile("sea.pdf · [0-9]+ characters"))
@@ -67,7 +67,7 @@ def test_a_message_waits_until_its_document_is_read(page):
     expect(page.locator(".chip")).to_have_count(0)
 
 
-def test_long_documents_go_in_passages_that_are_cited_and_open(page):
+def test_long_documents_are_sent_as_passages_that_are_cited_and_can_be_opened(page):
     """Two files are searched by words, because no encoder is loaded. Passages that were sent are not sent again."""
     bodies = answers(page, "Badgers eat worms [1], and `a[1]` stays [9].", "Owls hunt at night [12].")
     facts = [f"Fact {n} says something about number {n}." for n in range(40)]
@@ -101,7 +101,7 @@ def test_long_documents_go_in_passages_that_are_cited_and_open(page):
     page.click("dialog >> text=Cancel")
 
 
-def test_the_whole_text_of_long_documents_goes_where_the_chat_is_set_so(page):
+def test_a_chat_can_be_set_to_send_long_documents_whole(page):
     bodies = answers(page, "ok")
     page.click("#settings-button")
     page.select_option("select[name=documents]", "whole")

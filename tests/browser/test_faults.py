@@ -87,7 +87,7 @@ def test_thoughts_that_a_restart_interrupts_stay_as_a_version_and_a_new_answer_b
     expect(page.locator(f"{LAST} >> .failed")).to_contain_text("interrupted")
 
 
-def test_a_server_that_shuts_down_is_waited_for(page):
+def test_the_page_waits_for_a_server_that_shuts_down(page):
     given = [
         {"status": 503, "headers": {"Retry-After": "1"}, "json": {"error": {"message": "the server is shutting down"}}},
         {"status": 200, "content_type": "text/event-stream", "body": events(chunk(content="after all"))},

@@ -111,7 +111,7 @@ def test_images_are_dropped_and_pasted(seeing):
     assert len(parts(bodies[0])) == 2
 
 
-def test_the_camera_takes_a_picture_or_none(seeing):
+def test_a_picture_from_the_camera_can_be_taken_or_cancelled(seeing):
     page, bodies = seeing, answers(seeing, "you")
     page.context.grant_permissions(["camera"])
     page.click("#camera")
@@ -142,7 +142,7 @@ def test_a_missing_camera_or_permission_is_reported_on_the_page(seeing):
     expect(page.locator("#notice")).to_contain_text("no camera that can be used")
 
 
-def test_damaged_and_unseen_images_are_refused_by_name(page):
+def test_damaged_images_and_images_for_a_text_model_are_refused_by_name(page):
     page.set_input_files("#files", [png_file("cat.png", png(5, 5))])
     expect(page.locator("#notice")).to_contain_text("cat.png is an image, and this model reads text only")
     expect(page.locator("#camera")).to_be_hidden()

@@ -10,7 +10,7 @@ INHERITED = "constructor", "__proto__", "toString", "valueOf", "hasOwnProperty"
 
 
 @pytest.mark.parametrize("name", INHERITED)
-def test_names_that_every_object_has_are_no_languages_commands_or_environments(page, name):
+def test_names_of_object_properties_are_not_taken_for_languages_commands_or_environments(page, name):
     for text in (f"```{name}\nx\n```", f"$\\{name}{{a}}$", f"$$\\begin{{{name}}}a\\end{{{name}}}$$"):
         shown = page.evaluate("text => { const box = el('div', {}, markdown(text)); return box.textContent; }", text)
         assert "x" in shown or "a" in shown
@@ -53,7 +53,7 @@ def test_markdown_takes_time_linear_in_its_length(context, page, name):
     assert long < 3 * TIMES * short + 0.1  # quadratic time would be TIMES squared
 
 
-def test_more_nodes_than_a_call_takes_arguments_are_shown(page):
+def test_more_nodes_than_a_call_can_have_arguments_are_shown(page):
     assert page.evaluate("markdown('`a` '.repeat(150000))[0].querySelectorAll('code').length") == 150_000
     file = {"content": "", "attachments": [{"name": "a", "text": "`a" * 300_000}]}
     assert page.evaluate("file => fullText(file)", file).startswith("a:\n```\n")
@@ -94,5 +94,5 @@ FUZZ = """([seed, count]) => {
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_text_is_shown_streamed_as_at_once_and_as_known_elements(page, seed):
+def test_any_streamed_text_looks_like_the_same_text_shown_at_once(page, seed):
     assert page.evaluate(FUZZ, [seed, 1500]) == []

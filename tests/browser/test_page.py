@@ -211,7 +211,7 @@ def test_a_second_tab_takes_over_an_answer_when_the_first_is_closed(make_page):
     ask_without_end(first)
     second = make_page(f"/{first.evaluate('location.hash')}")
     expect(second.locator("article")).to_have_count(2)
-    expect(second.locator("#send")).to_have_text("Send")  # it looks on
+    expect(second.locator("#send")).to_have_text("Send")  # it only shows the answer
     first.close()
     expect(second.locator("#send")).to_have_text("Stop")
     expect(second.locator(f"{LAST} >> .markdown >> nth=0")).to_contain_text(re.compile("fox|owl"))
@@ -358,7 +358,7 @@ def test_two_tabs_see_the_same_conversations(make_page):
     expect(second.locator("article")).to_have_count(4)
 
 
-def test_a_busy_server_is_waited_for_and_a_refusal_is_shown(page):
+def test_the_page_waits_for_a_busy_server_and_shows_a_refusal(page):
     busy = {"status": 429, "headers": {"Retry-After": "1"}, "json": {"error": {"message": "the queue is full"}}}
     refused = {"status": 400, "json": {"error": {"message": "temperature is 9; it must be at most 5"}}}
     given = [
@@ -383,7 +383,7 @@ def test_a_lost_server_is_reported(page):
     expect(page.locator(LAST)).to_contain_text("back")
 
 
-def test_keys_alone_are_enough(page):
+def test_the_keyboard_alone_is_enough(page):
     answers(page, "one", "two")
     page.keyboard.type("by keys")
     page.keyboard.press("Enter")

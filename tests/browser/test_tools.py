@@ -57,7 +57,7 @@ def send(page, text):
     page.keyboard.press("Enter")
 
 
-def test_calls_are_shown_run_if_the_user_agrees_and_their_results_go_to_the_model(tooled):
+def test_calls_are_shown_and_run_only_if_the_user_agrees(tooled):
     page = tooled
     bodies = scripted(page, [("add", {"a": 2, "b": 3}), ("repeat", {"text": "ab"})], "It is 5.")
     called = []

@@ -20,7 +20,7 @@ def conversation():
     return Conversation(FakeLLM(), Screen(color=False), SimpleNamespace(), [chat])
 
 
-def test_a_file_goes_with_the_next_message_alone_and_its_tokens_are_shown(conversation, tmp_path, capsys):
+def test_a_file_is_sent_with_the_next_message_only_and_its_tokens_are_shown(conversation, tmp_path, capsys):
     (tmp_path / "a.py").write_text("print('sea')\n", encoding="utf-8")
     (tmp_path / "b.pdf").write_bytes(pdf("The sea is wide."))
     for name in ("a.py", "b.pdf"):

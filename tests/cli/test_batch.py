@@ -93,7 +93,7 @@ def test_a_line_that_is_wrong_has_an_error_and_the_others_their_answers(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"something else\n", b"something else", lines({"prompt": "a"}).encode()])
-def test_a_file_that_holds_something_else_is_left_alone(files, content):
+def test_a_file_with_other_content_is_not_changed(files, content):
     source, target = files
     target.write_bytes(content)
     result = run(source, target)
@@ -102,7 +102,7 @@ def test_a_file_that_holds_something_else_is_left_alone(files, content):
     assert target.read_bytes() == content
 
 
-def test_two_lines_of_one_id_and_one_file_for_both_are_refused(files):
+def test_two_lines_with_one_id_are_refused_and_so_is_one_file_for_input_and_output(files):
     source, target = files
     assert "two files" in run(source, source).stderr
     source.write_text(lines({"id": 1, "prompt": "a"}, {"id": 1, "prompt": "b"}))
@@ -127,7 +127,7 @@ def test_only_a_newline_ends_a_line(tmp_path):
     assert "0 of 2 lines answered, 2 answered before" in run(source, target).stderr
 
 
-def test_lines_of_other_commands_end_at_newlines_only_too():
+def test_other_commands_also_end_lines_only_at_newlines():
     assert lines_of(f"{SEPARATORS}\r\nsecond\n") == [SEPARATORS, "second"]
     assert lines_of("") == []
     assert lines_of("a\n\nb") == ["a", "", "b"]
@@ -136,7 +136,7 @@ def test_lines_of_other_commands_end_at_newlines_only_too():
     assert len(result.stdout.splitlines()) == 2
 
 
-def test_a_second_run_tries_errors_again_and_its_exit_code_tells(tmp_path):
+def test_a_second_run_tries_errors_again_and_its_exit_code_reports_the_rest(tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(lines({"id": "good", "prompt": "a"}, {"id": "bad", "prompt": 5}), encoding="utf-8")
     assert run(source, target).exit_code == 1

@@ -53,7 +53,7 @@ def test_the_lines_of_a_lost_device_go_to_another_and_a_second_run_continues(tmp
     assert process.returncode == 0
     whole = answers(target)
     assert sorted(whole) == [*range(200)]
-    target.write_text("".join(target.read_text().splitlines(keepends=True)[:150]) + '{"id": 1')  # as a kill leaves it
+    target.write_text("".join(target.read_text().splitlines(keepends=True)[:150]) + '{"id": 1')  # as after a kill
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "150 answered before" in done.stderr
     assert answers(target) == whole

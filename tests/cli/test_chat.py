@@ -106,7 +106,7 @@ def test_numbers_of_slash_commands_may_be_any_text(number):
             history(SimpleNamespace(), number)
 
 
-def test_a_session_of_another_model_is_refused_and_left_alone(tmp_path):
+def test_a_session_of_another_model_is_refused_and_not_changed(tmp_path):
     path = tmp_path / "talk.chat"
     run(MODEL, "--session", path)
     before = path.read_bytes()
@@ -188,7 +188,7 @@ def test_a_full_chat_continues_without_its_oldest_turns_if_asked_to(tmp_path):
     for turn in range(4):
         done = run(model, *options, "--context-shift", stdin=f"Say {turn}.")
         assert done.exit_code == 0, done.stderr
-    assert run(model, *options, stdin="And now?").exit_code == 0  # the session knows it
+    assert run(model, *options, stdin="And now?").exit_code == 0  # the session has stored it
 
 
 def test_totals_count_computed_tokens_and_no_prompt_that_was_stopped():

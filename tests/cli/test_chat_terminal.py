@@ -86,7 +86,7 @@ def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     assert chat.left() == 0
 
 
-def test_habits_of_other_programs_work(chat):
+def test_commands_of_other_chat_programs_work(chat):
     chat.type("/show")
     chat.wait("system   none")
     chat.type('/set system "Be brief."')
@@ -187,7 +187,7 @@ def test_a_paste_of_20_kb_at_the_prompt_is_one_message(chat, brackets):
 
 @pytest.mark.parametrize("chat", ["--delay 0.02"], indirect=True)
 @pytest.mark.parametrize("brackets", [True, False])
-def test_a_paste_while_an_answer_comes_is_one_message(chat, brackets):
+def test_a_paste_during_an_answer_is_one_message(chat, brackets):
     chat.type("/stats off")
     chat.type("x " * 60)
     chat.wait("1: you said")
@@ -222,7 +222,7 @@ def test_a_paste_while_the_model_loads_is_one_message(tmp_path, brackets):
 
 @pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
 @pytest.mark.parametrize("brackets", [True, False])
-def test_ctrl_c_behind_a_paste_stops_the_answer_and_drops_the_paste(chat, brackets):
+def test_ctrl_c_after_a_paste_stops_the_answer_and_drops_the_paste(chat, brackets):
     chat.type("x " * 300)
     chat.wait("1: you said")
     chat.paste(LINES * 4, brackets=brackets)
@@ -270,7 +270,7 @@ def test_emoji_and_cjk_are_typed_and_answered(chat):
     chat.wait("2: you said こんにちは 👍🏽")
 
 
-def test_a_message_of_several_lines(chat):
+def test_a_message_may_have_several_lines(chat):
     chat.type('"""first', enter=True)
     chat.type("second", enter=True)
     chat.type('third"""', enter=True)
@@ -294,7 +294,7 @@ def test_after_a_resize_in_mid_answer_new_text_wraps_at_the_new_width(chat):
 
 
 @pytest.mark.parametrize("chat", ["--delay 0.03"], indirect=True)
-def test_a_long_prompt_shows_how_far_it_is(chat):
+def test_reading_a_long_prompt_shows_its_progress(chat):
     chat.type("/stats off")
     chat.paste("long " * 3000)
     chat.key("Enter")
@@ -464,7 +464,7 @@ def test_load_continues_in_the_other_file_and_leaves_the_first_as_it_was(tmp_pat
     assert kept(tmp_path, "b") == ([["in b", "more"]], 0)
 
 
-def test_save_writes_over_no_file_that_the_chat_has_not_opened(tmp_path):
+def test_save_never_overwrites_a_file_that_the_chat_has_not_opened(tmp_path):
     (tmp_path / "other").write_text("mine")
     chat = session(tmp_path)
     say(chat, "one")
@@ -483,7 +483,7 @@ def test_save_writes_over_no_file_that_the_chat_has_not_opened(tmp_path):
     assert kept(tmp_path) == kept(tmp_path, "other") == kept(tmp_path, "home.chat") == ([["one", "two"]], 0)
 
 
-def test_a_chat_that_is_in_no_file_is_not_dropped_by_load(tmp_path):
+def test_load_does_not_drop_an_unsaved_chat(tmp_path):
     other = session(tmp_path, "b")
     say(other, "in b")
     leave(other)
@@ -517,7 +517,7 @@ def test_a_second_chat_on_the_same_file_is_warned_and_nothing_is_lost(tmp_path):
     assert kept(tmp_path) == ([["one", "two"]], 0)
 
 
-def test_a_file_that_another_program_has_changed_is_not_written_over(tmp_path):
+def test_a_file_that_another_program_has_changed_is_not_overwritten(tmp_path):
     chat = session(tmp_path)
     say(chat, "one")
     (tmp_path / "my.chat").unlink()
@@ -572,7 +572,7 @@ def test_a_session_without_messages_leaves_no_file(tmp_path):
     assert not (tmp_path / "my.chat").exists()
 
 
-def test_a_chat_with_a_real_model(tmp_path):
+def test_a_chat_works_with_a_real_model(tmp_path):
     model = OWN / "tiny-rwkv7.gguf"
     command = f"{PYTHON} -m rwkv_gpu.cli.main chat {model} --device cpu -n 12 --temperature 0 --template chatml"
     chat = Terminal(command, tmp_path, width=100, height=50)
@@ -598,7 +598,7 @@ def test_a_chat_with_a_real_model(tmp_path):
         chat.resize(100, 12)
         chat.type("/regen")
         chat.wait("/regen")
-        chat.wait("/regen", gone=True)  # its answer has come so far that it scrolls
+        chat.wait("/regen", gone=True)  # its answer is so long that the screen scrolls
         chat.key("C-c")
         chat.wait("stopped")
         chat.resize(100, 50)

@@ -57,18 +57,18 @@ def test_a_call_is_shown_and_runs_if_the_user_agrees(capsys):
     assert "tiny: add(1)" in capsys.readouterr().err
 
 
-def test_a_tool_may_be_allowed_for_always():
+def test_a_tool_can_be_allowed_for_the_whole_chat():
     allowing = tools("a")
     assert results(allowing, "1", "2", "3") == ["1", "2", "3"]
     assert allowing.lines() == ["add, of tiny (always allowed): Adds."]
 
 
-def test_an_unknown_tool_is_not_confirmed(capsys):
+def test_the_user_is_not_asked_about_an_unknown_tool(capsys):
     assert results(tools(), "1", name="nonsense") == ["error: no tool"]
     assert "error: no tool" in capsys.readouterr().err
 
 
-def test_without_a_terminal_to_ask_on_nothing_runs():
+def test_no_tool_runs_without_a_terminal_to_ask_on():
     def nobody(_):
         raise EOFError
 

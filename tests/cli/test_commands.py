@@ -57,7 +57,7 @@ def test_a_model_in_numpy_imports_neither_the_gpu_library_nor_projectors():
     assert done.stdout == "[]\n"
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_can_be_imported():
     for name in rwkv_gpu.__all__:
         assert getattr(rwkv_gpu, name) is not None
     with pytest.raises(AttributeError):

@@ -71,7 +71,7 @@ def test_every_command_accepts_the_name_of_a_preset(cache):
     assert run("info", "sea").exit_code == 2
 
 
-def test_an_earlier_preset_is_replaced_with_yes_alone_and_another_model_never(cache):
+def test_yes_replaces_an_earlier_preset_but_never_another_model(cache):
     assert run("create", "sea").exit_code == 0
     before = (cache / "sea.preset.json").read_text()
     (cache / "land.gguf").write_bytes(b"")

@@ -80,7 +80,7 @@ def on_terminal(arguments, folder):
     ],
     ids=lambda arguments: "-".join(arguments[:3:2]).replace(EVIL, "evil"),
 )
-def test_no_command_gives_a_terminal_control_characters_of_others(model, tmp_path, arguments):
+def test_no_command_prints_control_characters_of_external_text(model, tmp_path, arguments):
     folder = tmp_path / "models" / "o" / "n"
     folder.mkdir(parents=True)
     (folder / model.name).hardlink_to(model)

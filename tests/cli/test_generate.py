@@ -102,7 +102,7 @@ def test_the_error_for_a_prompt_longer_than_the_context_names_the_option_that_he
     assert done.stderr.count("\n") == 1
 
 
-def test_an_answer_keeps_to_a_form(tmp_path):
+def test_an_answer_follows_its_form(tmp_path):
     number = {"type": "integer", "minimum": 0, "maximum": 99}
     whole = {"type": "object", "properties": {"n": number}, "required": ["n"], "additionalProperties": False}
     schema = json.dumps(whole)

@@ -155,7 +155,7 @@ def test_values_that_are_neither_a_layer_count_nor_a_size_are_refused_in_one_lin
         (["--ctx-size", 64], ["--context", 64]),
     ],
 )
-def test_names_of_llama_cpp_are_names_here(theirs, ours):
+def test_option_names_of_llama_cpp_are_accepted(theirs, ours):
     common = ["generate", LLAMA, "-p", "hello world", "--device", "cpu", "--json"]
     texts = [json.loads(run(*common, *names).stdout)["tokens"] for names in (theirs, ours)]
     assert texts[0] == texts[1]
@@ -191,7 +191,7 @@ def test_a_template_without_chat_is_refused_rather_than_ignored():
         (["hf.co/a", "hi"], "'hf.co/a' names no model of the hub; give hf.co/OWNER/NAME"),
     ],
 )
-def test_an_unknown_model_is_an_error_and_no_question(command, words, message):
+def test_an_unknown_model_is_an_error_and_is_not_read_as_a_question(command, words, message):
     result = run(command, *words, *GREEDY)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
@@ -294,7 +294,7 @@ def test_a_closed_pipe_of_standard_error_ends_with_141_too():
         *((command, "<&- >&- 2>&-") for command in ("chat hello --device cpu", "embed a")),
     ],
 )
-def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
+def test_closed_standard_streams_are_treated_as_empty(command, closing):
     script = f"{sys.executable} -m rwkv_gpu.cli.main {command} {closing}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
     assert done.returncode == 0

@@ -109,7 +109,7 @@ def test_fit_counts_adapters_and_a_draft_model(adapter, device, tmp_path, monkey
     assert run(*arguments[:6]).exit_code == 0
 
 
-def test_fit_counts_them_where_they_lie_of_several_devices(tmp_path):
+def test_fit_counts_adapters_and_a_draft_model_on_the_device_that_holds_them(tmp_path):
     path = golden("tiny-llama.gguf")
     lora = write(tmp_path, "llama", "more", parts=["attn_q"])
     split = "fit", path, "--device", "cpu,cpu", "--split", "1,1", "--lora", lora, "--draft", path

@@ -64,7 +64,7 @@ def styled(text: str, style: str) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, len(SAMPLE)), max_size=300), st.sampled_from([7, 20, 60, 200]))
-def test_the_cuts_of_a_stream_do_not_show(cuts, width):
+def test_the_output_does_not_depend_on_how_a_stream_is_cut(cuts, width):
     assert shown(SAMPLE, cuts, width) == shown(SAMPLE, width=width)
 
 
@@ -75,7 +75,7 @@ def test_any_text_at_all_can_be_cut_anywhere(text, cuts):
     assert shown(text, cuts, 10) == shown(text, width=10)
 
 
-def test_no_line_is_wider_than_the_terminal_but_code():
+def test_no_line_except_code_is_wider_than_the_terminal():
     code = SAMPLE[SAMPLE.index("def f(x)") : SAMPLE.index("```\n|")]
     text = plain(SAMPLE)
     assert code in text
@@ -105,7 +105,7 @@ def test_text_that_only_resembles_markup_stays():
     assert plain("\\(x\\)") == "\\(x\\)"
 
 
-def test_items_and_quotes_hang():
+def test_items_and_quotes_have_hanging_indents():
     lines = plain(SAMPLE).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("• first"))
     assert lines[at + 1].startswith("  ")
@@ -118,7 +118,7 @@ def test_the_columns_of_a_table_are_in_line():
     assert rows == ["name │  数 ", "a    │ one ", "b    │ 漢字"]
 
 
-def test_a_model_cannot_drive_the_terminal():
+def test_a_model_cannot_control_the_terminal():
     out = io.StringIO()
     view = Fancy(Console(file=out, force_terminal=True, color_system=None, width=40))
     view.feed(Event("a\x1b[2Jb\x1b]0;title\x07c\rd\x9bx\te\n", None, 0.0))
@@ -161,8 +161,7 @@ def test_struck_out_text_is_shown_as_such():
 CODE = '''```python
 @cached
 def f(x):  # why
-    """Two
-    lines."""
+    """Two lines."""
     return len("a") + 1
 ```
 '''

@@ -61,7 +61,7 @@ def test_the_list_fits_the_terminal_and_shows_models_that_fit_the_device_first(c
         assert sorted(order, key=text.index) == order, width
 
 
-def test_a_wide_list_has_all_columns_and_a_narrow_one_lines(card, monkeypatch, capsys):
+def test_a_wide_list_has_all_columns_and_a_narrow_one_becomes_lines(card, monkeypatch, capsys):
     entries = [packaged().entry("qwen3.5:4b"), packaged().entry("gpt-oss:20b")]
     for width, row in ((160, 5), (None, 4)):
         lines = listed(entries, card, width, monkeypatch, capsys)
@@ -83,7 +83,7 @@ def test_speed_counts_the_bytes_that_a_token_reads(card):
 
 
 @pytest.mark.usefixtures("card")
-def test_words_select_models_and_one_name_shows_all_of_it(run):
+def test_words_filter_the_list_and_a_name_shows_everything_about_its_model(run):
     assert "qwen3-coder:30b-a3b" in run("models", "code", "agents").stdout
     assert "llama3.2" not in run("models", "code").stdout
     whole = run("models", "qwen3.5:4b").stdout

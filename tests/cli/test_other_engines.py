@@ -87,7 +87,7 @@ def test_options_with_the_same_meaning_work():
     assert translated(command("chat"), ["--think=false", "--think=True"]) == ["--no-think", "--think"]
 
 
-def test_other_options_are_refused_with_a_replacement_and_values_are_no_options():
+def test_other_options_are_refused_with_a_replacement_and_values_are_not_read_as_options():
     refused = run("chat", MODEL, "--prompt-cache", "x", "hi", *CPU)
     assert refused.exit_code == 2
     assert "--prompt-cache is an option of llama.cpp; here: --session FILE" in refused.stderr

@@ -72,7 +72,7 @@ def test_it_serves_until_a_signal_and_exits_with_0(number):
         assert process.wait(10) == 0
 
 
-def test_a_file_has_the_options_under_their_names_and_the_command_line_wins(tmp_path):
+def test_a_configuration_file_sets_options_by_name_and_the_command_line_overrides_it(tmp_path):
     config, keys = tmp_path / "serve.toml", tmp_path / "keys"
     keys.write_text("# ours\nfrom-file\n\n")
     config.write_text(f"""
@@ -110,7 +110,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, said):
     assert len(result.output.splitlines()) == 1
 
 
-def test_the_environment_has_the_options_too(monkeypatch):
+def test_options_can_be_set_in_the_environment(monkeypatch):
     monkeypatch.setenv("RWKV_GPU_API_KEY", "one two")
     monkeypatch.setenv("RWKV_GPU_MODELS", MODEL)
     with serving() as (_, url):
@@ -158,7 +158,7 @@ def test_an_origin_that_no_browser_sends_is_refused(origin):
 
 
 @pytest.mark.parametrize("hosts", ["http://a.example/", "a.example,,b", "*", "a b", "a:80:x/"])
-def test_hosts_of_media_urls_are_names(hosts):
+def test_allowed_media_hosts_must_be_host_names(hosts):
     result = CliRunner().invoke(cli, ["serve", MODEL, "--allow-media-urls", hosts])
     assert result.exit_code == 2 and "is not a host" in result.output
     assert hosts_of(("A.example., b", "::1")) == ("a.example", "b", "::1")
@@ -215,7 +215,7 @@ def test_the_parts_of_a_model_are_one_model_under_its_name(tmp_path):
     assert (model.name, model.path) == ("large", str(paths[1]))
 
 
-def test_a_single_model_has_aliases_by_their_names_alone(tmp_path):
+def test_aliases_of_a_single_model_need_not_name_it(tmp_path):
     paths = tuple(str(tmp_path / f"{name}.gguf") for name in "ab")
     for path in paths:
         Path(path).touch()
@@ -239,7 +239,7 @@ def test_two_models_of_one_name_are_refused():
     assert "two models" in result.output
 
 
-def test_a_store_is_a_folder_or_has_a_key_of_its_own(tmp_path):
+def test_a_store_that_is_not_a_folder_needs_a_key(tmp_path):
     key = tmp_path / "store.key"
     key.write_text("a secret of sixteen characters\n")
     url = "valkey://localhost:6379"

@@ -85,7 +85,7 @@ def test_files_of_other_programs_are_ignored(folder, monkeypatch):
     assert len([*folder.iterdir()]) == len(bad) + 1
 
 
-def test_a_file_that_another_process_is_removing_is_no_server(monkeypatch):
+def test_a_file_that_another_process_is_removing_is_not_listed_as_a_server(monkeypatch):
     with announced("http://a", 80, ("a",), "cpu"):
         [(_, path)] = running()
         text = path.read_text()
@@ -95,7 +95,7 @@ def test_a_file_that_another_process_is_removing_is_no_server(monkeypatch):
         assert running() == []
 
 
-def test_a_folder_that_cannot_be_written_keeps_no_server_from_running(folder):
+def test_a_server_runs_even_if_its_folder_cannot_be_written(folder):
     folder.parent.joinpath("servers").write_text("a file")
     with announced("http://a", 80, ("a",), "cpu"):
         assert running() == []

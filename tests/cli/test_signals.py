@@ -66,7 +66,7 @@ def test_an_interrupt_at_any_moment_ends_a_command(adapter, wait):
 
 
 @pytest.mark.parametrize("wait", moments(5, 1.2))
-def test_a_session_is_whole_whenever_the_chat_is_killed(tmp_path, wait):
+def test_a_session_file_is_complete_whenever_the_chat_is_killed(tmp_path, wait):
     path = tmp_path / "talk.chat"
     with rwkv_gpu.load(MODEL, device="cpu") as llm:
         chat = llm.chat(max_tokens=3)
@@ -97,7 +97,7 @@ def test_a_piped_chat_that_is_stopped_saves_its_messages(tmp_path, number):
     assert answer["content"]
 
 
-def test_the_script_of_random_moments_knows_no_command_that_is_gone():
+def test_the_signal_script_names_only_commands_that_exist():
     assert random_signals.ARGUMENTS.keys() <= COMMANDS.keys()
 
 

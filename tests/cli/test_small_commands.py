@@ -75,7 +75,7 @@ def test_invalid_ids_are_refused(text):
     assert result.stderr.count("\n") == 1
 
 
-def test_perplexity_of_a_file_is_the_librarys(llm, tmp_path):
+def test_perplexity_of_a_file_equals_that_of_the_library(llm, tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("the sea and the land " * 9, encoding="utf-8")
     expected = llm.perplexity(path.read_text())

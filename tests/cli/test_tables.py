@@ -44,13 +44,13 @@ def test_words_that_fit_their_column_stay_whole():
     assert {"some", "bold", "words", "while", "instead"} <= words
 
 
-def test_narrow_columns_stay_and_wide_ones_share_the_rest():
+def test_narrow_columns_keep_their_width_and_wide_ones_share_the_rest():
     assert fitted([3, 50, 50], [3, 4, 4], 60) == [3, 28, 29]
     assert fitted([3, 4, 5], [1, 1, 1], 80) == [3, 4, 5]
     assert fitted([30, 50], [10, 16], 25) is None
 
 
-def test_where_words_do_not_fit_their_columns_each_row_is_lines_of_name_and_value():
+def test_if_words_do_not_fit_their_columns_each_row_becomes_lines_of_name_and_value():
     lines = ["| test | tok/s | of bandwidth |", "|---|--:|--:|", "| pp512 | 13,218 ± 37.2 | 38.4% |", "| tg | 888 | |"]
     assert shown(lines, 24) == [
         "test: pp512",
@@ -62,7 +62,7 @@ def test_where_words_do_not_fit_their_columns_each_row_is_lines_of_name_and_valu
     ]
 
 
-def test_a_column_without_any_value_is_left_out_of_our_own_tables_but_not_of_a_models():
+def test_an_empty_column_is_left_out_of_our_own_tables_but_not_of_those_of_a_model():
     lines = ["| a | b | c |", "|---|---|---|", "| 1 | | 3 |"]
     assert rendered("\n".join(lines), 80).split("\n")[0] == "a │ c"
     assert shown(lines, 80)[0].split("│")[1].strip() == "b"

@@ -51,7 +51,7 @@ def test_messages_with_tools(claude):
     assert streamed.input == {"city": "Rome"}
 
 
-def test_errors_of_anthropic_are_its_classes(claude):
+def test_errors_raise_the_exception_classes_of_the_anthropic_client(claude):
     import anthropic
 
     with pytest.raises(anthropic.NotFoundError, match="no model 'none'"):
@@ -80,14 +80,14 @@ def test_ollama_chats_generates_lists_and_embeds(ollama):
     assert json.loads(held.message.content) == {"city": "Rome"}
 
 
-def test_errors_of_ollama_are_its_own(ollama):
+def test_errors_raise_the_exceptions_of_the_ollama_client(ollama):
     import ollama as package
 
     with pytest.raises(package.ResponseError, match="no model 'none'"):
         ollama.chat(model="none", messages=HI)
 
 
-def test_tools_by_the_client_of_openai(url):
+def test_tools_work_with_the_client_of_openai(url):
     openai = pytest.importorskip("openai", reason="make test-clients installs it")
     tools = [{"type": "function", "function": {"name": "weather", "parameters": CITY}}]
     ask = {"model": "quiet", "messages": HI, "tools": tools, "tool_choice": "required", "parallel_tool_calls": False}

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 
 @pytest.mark.parametrize("package", ["langchain_openai", "llama_index.llms.openai_like", "instructor"])
-def test_libraries_over_the_server(url, package):
+def test_libraries_work_with_the_server(url, package):
     pytest.importorskip(package, reason="make test-clients installs it")
     names = {"langchain_openai": "with_langchain", "instructor": "with_instructor"}
     code = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import clients; "

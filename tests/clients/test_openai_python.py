@@ -69,7 +69,7 @@ def test_completions(client):
 
 
 def test_embeddings_and_models(client, server):
-    found = client.embeddings.create(model="quiet", input=["The sea", "A fish"])  # asks for base64 by itself
+    found = client.embeddings.create(model="quiet", input=["The sea", "A fish"])  # requests base64 by default
     assert found.data[1].embedding == pytest.approx(server.llm.embed("A fish").tolist(), abs=1e-6)
     assert [model.id for model in client.models.list()] == ["quiet"]
     assert client.models.retrieve("quiet").id == "quiet"
@@ -88,7 +88,7 @@ def test_responses_are_returned_whole_and_streamed(client):
     assert events[-1].type == "response.incomplete"
 
 
-def test_errors_have_their_classes(client):
+def test_errors_raise_the_exception_classes_of_the_openai_client(client):
     for change, kind in [
         ({"model": "nothing"}, openai.NotFoundError), ({"temperature": -1}, openai.BadRequestError),
     ]:  # fmt: skip
@@ -98,7 +98,7 @@ def test_errors_have_their_classes(client):
         assert refused.value.body["message"]
 
 
-def test_a_stream_that_is_left_ends(client, server):
+def test_a_stream_ends_when_the_client_leaves_it(client, server):
     stream = client.chat.completions.create(
         **{**ASK, "max_tokens": 3000}, stream=True, extra_body={"logit_bias": {"0": -100}}
     )

@@ -62,7 +62,7 @@ def test_llm(url, expected, tmp_path, monkeypatch):
     assert done.stdout.strip() == expected.strip(), done.stderr
 
 
-def test_lm_eval_has_the_librarys_log_probabilities(server, url):
+def test_lm_eval_gets_the_log_probabilities_of_the_library(server, url):
     models = pytest.importorskip("lm_eval.models.openai_completions", reason="make test-clients installs it")
     from lm_eval.api.instance import Instance
 

@@ -151,14 +151,14 @@ def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
-def test_rows_of_positions_cannot_be_adapted(model, tmp_path):
+def test_position_embeddings_cannot_be_adapted(model, tmp_path):
     """The loader refuses these tensors, because no code applies an adapter to them."""
     path = write(tmp_path, model, "one", parts=("position_embd",))
     with pytest.raises(BadInput, match=r"adapts 'position_embd\.weight'"):
         adapted(model, path)
 
 
-def test_a_head_that_is_the_embedding_has_no_adapter_of_it(tmp_path):
+def test_an_output_that_shares_the_embedding_matrix_is_not_adapted_with_it(tmp_path):
     table = np.zeros((369, 2), np.float32)
     table[250] = 3.0
     factors = {f"{TABLE}.lora_a": table, f"{TABLE}.lora_b": np.ones((72, 2), np.float32)}
@@ -169,7 +169,7 @@ def test_a_head_that_is_the_embedding_has_no_adapter_of_it(tmp_path):
 
 
 @pytest.mark.parametrize("model", ["llama", "rwkv7", "llama-experts", "qwen2moe", "nemotron_h_moe", "deepseek2"])
-def test_on_the_gpu_as_well(adapter, model, tmp_path):
+def test_an_adapter_on_the_gpu_gives_the_logits_of_merged_weights(adapter, model, tmp_path):
     """A prompt and a step of one row are tested, because a single row uses other fused kernels."""
     path, ids = write(tmp_path, model, "one"), ids_of(21)
     runner, twin = adapted(model, path, adapter), adapted(model, path)
@@ -200,7 +200,7 @@ def test_requests_of_one_batch_have_adapters_of_their_own(model, tmp_path):
     assert all(news[number][-1].reused for number in numbers)
 
 
-def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
+def test_prefixes_of_different_adapter_scales_have_different_keys(tmp_path):
     """More than 4,096 sets are used. Their number once had only 12 bits."""
     engine = Engine(adapted("llama", write(tmp_path, "llama", "one")))
     scales = [n / 5000 for n in range(5000)]

@@ -65,7 +65,7 @@ def test_after_a_pause_devices_are_kept_busy_for_a_share_of_the_other_device_tim
     assert [loop.calibrated for loop in decoding.loops] == [1, 1]
 
 
-def test_devices_whose_clocks_are_up_are_left_alone(decoding):
+def test_devices_with_high_clocks_are_not_kept_busy(decoding):
     until_raised(decoding)
     timed = [loop.calibrated for loop in decoding.loops]
     assert sum(decoding.token(0.001, 0.002) for _ in range(200)) == 0
@@ -83,7 +83,7 @@ def test_devices_are_kept_busy_for_as_long_as_their_clocks_rise(decoding):
     assert decoding.token(0.001, seconds) == 0
 
 
-def test_where_steps_become_slower_devices_are_kept_busy_until_they_are_not(decoding):
+def test_if_steps_become_slower_devices_are_kept_busy_until_they_are_fast_again(decoding):
     until_raised(decoding)
     decoding.token(0.001, 0.0025)
     assert decoding.token(0.001, 0.002) == 2
@@ -110,7 +110,7 @@ def test_after_a_pause_loops_are_calibrated_again(decoding):
     assert decoding.token(0.001, 0.002) == 2
 
 
-def test_devices_in_software_and_numpy_have_no_clocks_to_keep(adapter):
+def test_software_devices_and_numpy_are_never_kept_busy(adapter):
     with Device(adapter) as device:
         assert Clocks.of([device, device]) is None
         assert Clocks.of([device, None]) is None

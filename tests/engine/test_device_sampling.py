@@ -124,7 +124,7 @@ def test_a_row_that_is_skipped_changes_nothing():
     ],
     ids=str,
 )
-def test_one_row_with_more_settings_is_enough(params, how):
+def test_one_row_with_a_setting_makes_the_step_apply_it(params, how):
     plain, row = draw_row(SamplingParams(), 1, 0), draw_row(SamplingParams(**params), 1, 0)
     assert SamplingInputs.of(np.array([plain, row, skipped_row()], DRAW)).how == how
     assert SamplingInputs.of(np.array([row], DRAW), np.zeros((1, 3), np.uint32)).how == "masked"

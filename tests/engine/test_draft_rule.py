@@ -41,7 +41,7 @@ def run(
 ) -> tuple[float, float]:
     """Simulates one answer with a draft model. Returns tokens per second, and the share of steps without drafts.
 
-    Times vary by 5%; such a share of steps that are waited for seems to take three times as long.
+    Times vary by 5%. The share `disturbed` of the awaited steps seems to take three times as long.
     """
     ahead, waited = DEVICES[device]
     random = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ def test_drafts_that_gain_a_little_outlast_bad_luck_and_others_cost_little(right
 
 @pytest.mark.long
 @pytest.mark.parametrize(("right", "times"), [(0.8, 1.28), (0.7, 1.05)])
-def test_steps_that_something_disturbs_end_no_drafts(right, times):
+def test_a_disturbed_step_does_not_stop_drafts(right, times):
     assert later("Llama 8B on an H200", right, disturbed=0.1) > times
 
 

@@ -226,7 +226,7 @@ def test_a_full_context_ends_an_answer_by_its_length():
     assert news[full][-1].finish_reason == "length"
 
 
-def test_a_stop_id_ends_an_answer_and_is_no_part_of_it(runner):
+def test_a_stop_id_ends_an_answer_and_is_not_part_of_it(runner):
     request = Request(ids_of(9), SamplingParams(temperature=0, max_tokens=8))
     said = alone(runner, request)
     stop = said[4]
@@ -418,7 +418,7 @@ def test_a_repeated_prompt_computes_one_token(runner):
     assert sum(counting.rows) == 6
 
 
-def test_a_prompt_may_be_continued_otherwise_from_its_marks(runner):
+def test_a_prompt_can_be_continued_differently_from_its_marks(runner):
     ids, other = ids_of(40), ids_of(12, 1)
     params = SamplingParams(temperature=0, max_tokens=4)
     engine = Engine(runner)
@@ -551,7 +551,7 @@ def test_a_grammar_that_fails_ends_its_own_request(runner):
 @pytest.mark.parametrize("runner", TINY, indirect=True)  # a split model submits no step ahead
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 7, 15])
 def test_the_look_ahead_changes_no_token(runner, look_ahead):
-    runner.ahead = look_ahead  # though it needs none
+    runner.ahead = look_ahead  # although it needs no look-ahead
     asked = requests(3)
     expected = [alone(runner, request) for request in asked]
     engine = Engine(runner, look_ahead=look_ahead)
@@ -611,7 +611,7 @@ def test_every_request_has_one_last_update_where_pages_run_out(seed, slots):
 
 
 @pytest.mark.parametrize("name", [*TINY, "tiny-gemma3.gguf"])
-def test_a_prompt_that_several_ask_at_once_is_computed_once(name):
+def test_a_prompt_of_several_simultaneous_requests_is_computed_once(name):
     """This is the case with `n`: the answers differ, and a model without attention computes one more token for each."""
     ids = ids_of(180)
     asked = [Request(ids, SamplingParams(temperature=1, seed=n, max_tokens=3)) for n in range(4)]
@@ -625,7 +625,7 @@ def test_a_prompt_that_several_ask_at_once_is_computed_once(name):
     assert [news[number][-1].reused > 100 for number in numbers] == [False, True, True, True]
 
 
-def test_where_nothing_is_stored_all_begin_at_once():
+def test_if_nothing_is_stored_all_requests_begin_at_once():
     asked = [Request(ids_of(180), SamplingParams(seed=n, max_tokens=3)) for n in range(4)]
     engine = Engine(small(BOTH, cache_bytes=0), look_ahead=0)
     numbers = [engine.add(request) for request in asked]

@@ -159,7 +159,7 @@ def test_a_lookup_with_the_higher_expected_gain_drafts_instead_of_a_head(files):
     assert engine.accepted > 30
 
 
-def test_a_text_that_continues_from_a_prefix_or_without_its_middle_is_drafted_alike(files):
+def test_drafts_are_the_same_after_a_stored_prefix_and_after_a_context_shift(files):
     """The rows in the slot then belong to another text. Only the first draft can be worse."""
     path, how = files / "qwen35.gguf", SamplingParams(temperature=0, max_tokens=40)
     requests = [Request(ids_of(40), how), Request(ids_of(40), how), Request(ids_of(20, 3), how)]

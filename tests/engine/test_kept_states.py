@@ -51,7 +51,7 @@ def test_the_state_after_each_row_equals_that_after_as_many_tokens(name, start):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_on_the_gpu_as_well(adapter, name):
+def test_the_state_after_each_row_on_the_gpu_equals_that_after_as_many_tokens(adapter, name):
     """Rounding differs, because the kernel depends on the size of the step."""
     check(small(f"tiny-{name}.gguf", adapter, drafts=8), small(f"tiny-{name}.gguf"), BEFORE, 2e-4)
 

@@ -73,7 +73,7 @@ def test_a_chunk_ends_before_an_image_that_is_read_as_a_whole():
         assert spans().before_whole(start, end) == first
 
 
-def test_text_hides_the_ids_of_images():
+def test_ids_of_images_are_replaced_by_zeros_in_text():
     ids = [image_ids(one[0])[one[1]] if one else 7 for one in labels()]
     assert all((token >= IMAGE) == (one is not None) for token, one in zip(ids, labels(), strict=True))
     for start, end in RANGES:
@@ -81,7 +81,7 @@ def test_text_hides_the_ids_of_images():
         assert list(spans().text(ids[start:end], start)) == hidden
 
 
-def test_a_cut_takes_whole_images():
+def test_a_cut_removes_whole_images():
     for asked in RANGES:
         images = spans()
         start, end = images.cut(*asked)

@@ -48,7 +48,7 @@ def test_a_prompt_in_chunks_equals_the_prompt_at_once(kind):
     ids = ids_of(90)
     whole = prefill(small("tiny-llama.gguf", kv=kind, chunk_size=128), ids)
     pieces = prefill(small("tiny-llama.gguf", kv=kind), ids, chunk_size=1)
-    np.testing.assert_allclose(pieces, whole, rtol=2e-2, atol=2e-2)  # a number between two quants may go to either
+    np.testing.assert_allclose(pieces, whole, rtol=2e-2, atol=2e-2)  # may be rounded to either of two quants
 
 
 def test_a_saved_state_continues_in_its_format_and_in_another():

@@ -60,7 +60,7 @@ def only(*kept):
         ({"xtc_probability": 1.0, "xtc_threshold": 0.14}, only(2, 3, 4, 5)),
         ({"xtc_probability": 0.5, "xtc_threshold": 0.2}, P / 2 + only(1, 2, 3, 4, 5) / 0.6 / 2),
         ({"logit_bias": {0: -math.inf, 5: math.log(5)}}, P * [0, 1, 1, 1, 1, 5]),
-        ({"top_k": 4, "top_p": 0.7, "temperature": 2.0}, only(0, 1) ** 0.5),  # of 0.9 left, 0.65 is 0.72
+        ({"top_k": 4, "top_p": 0.7, "temperature": 2.0}, only(0, 1) ** 0.5),  # 0.65 of the remaining 0.9 is 0.72
         ({"top_k": 2, "xtc_probability": 1.0, "xtc_threshold": 0.3}, only(1)),
     ],
     ids=str,

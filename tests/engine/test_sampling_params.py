@@ -88,7 +88,7 @@ def test_more_stop_ids_change_nothing_else():
     assert given.ending_at(frozenset({1})) is given
 
 
-def test_a_value_that_equals_the_default_is_of_its_type():
+def test_a_value_that_equals_the_default_is_checked_and_converted_too():
     """Checks skip only the default object itself, not any equal value."""
     given = SamplingParams(temperature=1, top_k=np.int64(0), min_p=np.float32(0))
     assert [type(value) for value in (given.temperature, given.top_k, given.min_p)] == [float, int, float]

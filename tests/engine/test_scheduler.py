@@ -76,7 +76,7 @@ def test_a_step_computes_answers_first_and_then_prompts(made, rows):
         assert chunk.samples == (chunk.end >= len(sequence.ids))
 
 
-def test_rows_that_are_left_go_to_prompts():
+def test_rows_left_over_go_to_prompts():
     decoding, prompt = Made(3, 1, 3, 0).sequence(0), Made(30, 0, 0, 0).sequence(1)
     assert [(chunk.slot, chunk.start, chunk.end) for chunk in schedule([prompt, decoding], 10)] == [
         (0, 3, 4),

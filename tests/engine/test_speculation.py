@@ -198,7 +198,7 @@ def test_steps_while_a_draft_model_reads_are_not_accounted():
 
 
 @pytest.mark.parametrize(("name", "most"), [("rwkv7", 3), ("llama", 3), ("llama", 15), ("falcon-h1", 3), ("olmo2", 3)])
-def test_on_the_gpu_as_well(adapter, name, most):
+def test_drafts_change_no_answer_on_the_gpu(adapter, name, most):
     """Kernels of several rows round differently, so sampled tokens might differ: these requests are greedy."""
     requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=4 * most)) for n in range(2)]
     runner = small(f"tiny-{name}.gguf", adapter, slots=2, drafts=most)

@@ -107,7 +107,7 @@ def test_folders_devices_pipes_and_impossible_names_are_refused(tmp_path):
             state_file.save(path, MODEL, ARRAYS, {})
 
 
-def test_notes_of_any_size_and_any_text_are_read_again(tmp_path):
+def test_notes_of_any_size_and_text_are_read_as_they_were_written(tmp_path):
     notes = {"text": "\u6f22" * (6 << 20), "odd": "\udcff\n\0", "key \u6f22": [1.5, None, True]}
     state_file.save(tmp_path / "s", MODEL, {}, notes)
     assert (tmp_path / "s").stat().st_size > 16 << 20

@@ -188,7 +188,7 @@ def test_a_step_that_finds_too_few_pages_of_a_window_takes_none_of_the_others():
     assert (pager.pool.free, windowed.pool.free) == (20, 1)
 
 
-def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
+def test_a_sequence_can_go_back_to_its_last_states_only():
     store = SequenceStore(None, StatePages(4, HELD), lambda copies, window=0: None)
     for length in range(6):
         store.prepare(Batch.of([(0, length, [1])]))
@@ -197,7 +197,7 @@ def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
 
 
 @pytest.mark.parametrize("look_ahead", range(17))
-def test_a_sequence_goes_back_to_near_where_all_of_it_was_known(look_ahead):
+def test_a_sequence_can_go_back_to_shortly_before_its_first_unknown_token(look_ahead):
     config = CacheConfig(0, 1, "f32", look_ahead=look_ahead)
     store = SequenceStore(None, StatePages(config.states, config.history, config.apart), lambda copies, window=0: None)
     prompt = 5

@@ -112,7 +112,7 @@ def test_a_file_without_a_mask_is_refused(value, tmp_path):
     assert "mask_token_id" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_mask_may_be_known_by_its_name_alone(tmp_path):
+def test_a_mask_token_may_be_recognised_by_its_name_alone(tmp_path):
     whole = take_apart((OWN / "tiny-llada.gguf").read_bytes())
     whole.rows = [row for row in whole.rows if not row.name.endswith(b"mask_token_id")]
     tokens = next(row for row in whole.rows if row.name == b"tokenizer.ggml.tokens")
@@ -121,7 +121,7 @@ def test_a_mask_may_be_known_by_its_name_alone(tmp_path):
         assert load_model(file).ends.unmasking.mask == 270
 
 
-def test_commands_that_need_one_token_after_the_other_refuse_it(tmp_path):
+def test_commands_that_need_tokens_in_order_refuse_a_diffusion_model(tmp_path):
     for arguments in (
         ["export", "plan", OWN / "tiny-llada.gguf", tmp_path / "out"],
         ["bench", OWN / "tiny-llada.gguf", "--device", "cpu", "-n", "4"],

@@ -45,7 +45,7 @@ def test_the_common_steps_have_all_sizes_of_plans(sequences, rows):
     assert len(warm) <= 10 + 2 * 10 + 10
 
 
-def test_warming_up_gives_way_to_requests():
+def test_requests_interrupt_the_warm_up():
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", sequences=2) as llm:
         engine, pieces = llm._driver._engine, []
 
@@ -81,7 +81,7 @@ def test_a_runner_follows_its_device_at_the_next_prompt(adapter):
         assert not set(recorded.values()) & set(runner._plans.values())
 
 
-def test_a_plan_is_compiled_by_the_driver_before_its_first_step_and_that_time_is_not_the_requests(adapter, monkeypatch):
+def test_a_plan_is_compiled_before_its_first_step_and_the_request_is_not_charged_for_that_time(adapter, monkeypatch):
     """Drivers may compile a kernel when it is dispatched first, which takes seconds."""
     compiled, compile_plan = [], Plan.compile
 

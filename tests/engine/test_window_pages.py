@@ -82,7 +82,7 @@ def test_a_prefix_a_fork_and_a_saved_state_continue_as_if_all_had_been_kept(runn
     runner.store.adopt(1, handle, LENGTH)
     state = runner.read_state(0)
     assert state["blk.0.kv.keys"].shape[0] == WINDOW - 1
-    prefill(runner, ids_of(50, 9), slot=0, start=LENGTH)  # goes its own way
+    prefill(runner, ids_of(50, 9), slot=0, start=LENGTH)  # continues differently
     assert rms(prefill(runner, rest, slot=1, start=LENGTH)[-1], expected) < SAME + rounding
     runner.write_state(2, LENGTH, state)
     assert rms(prefill(runner, rest, slot=2, start=LENGTH)[-1], expected) < SAME + rounding
@@ -92,7 +92,7 @@ def test_a_prefix_a_fork_and_a_saved_state_continue_as_if_all_had_been_kept(runn
     assert rms(again, prefill(keeping_all, ids[:shorter] + rest, slot=1)[-1]) < SAME + rounding
 
 
-def test_a_state_that_was_saved_with_all_positions_continues_with_a_window_and_the_reverse(path, keeping_all):
+def test_a_state_saved_with_all_positions_continues_with_a_window_and_vice_versa(path, keeping_all):
     """An older file may have been saved with a shorter context, in which everything was stored."""
     ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
     windowed = made(path)
@@ -106,7 +106,7 @@ def test_a_state_that_was_saved_with_all_positions_continues_with_a_window_and_t
     assert windowed.fitted(LENGTH, shorter) is None
 
 
-def test_a_context_has_a_token_and_no_more_than_the_model_was_trained_on(path):
+def test_a_context_has_at_least_one_token_and_at_most_the_trained_length(path):
     with GGUFFile.open(path) as file:
         model = load_model(file)
     for context in (1, model.context):
@@ -132,7 +132,7 @@ def test_states_of_another_model_do_not_fit():
 
 
 @pytest.mark.parametrize("context", [1024, 256])  # with pages of the window, and with all
-def test_a_restored_state_is_not_gone_back_behind(path, context):
+def test_a_sequence_cannot_go_back_before_its_restored_state(path, context):
     """A saved state has only the positions that the next row of a window layer sees."""
     length, least = 220, 192
     ids = ids_of(length, 1)

@@ -166,7 +166,7 @@ def test_impossible_exports_are_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_devices_of_an_export_are_told_before_it_is_written(tiny, tmp_path):
+def test_an_export_names_its_devices_before_it_is_written(tiny, tmp_path):
     told = []
 
     def tell(variants):

@@ -16,7 +16,7 @@ STEPS = 20
 
 
 @pytest.mark.gpu
-def test_a_replayer_by_the_documentation_gives_the_tokens_of_python(tmp_path, adapter):
+def test_a_replayer_written_from_the_documentation_gives_the_tokens_of_python(tmp_path, adapter):
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
         written = export_plan(file, tmp_path, "0" * 64)
         prompt = prompt_of(written["model"]["vocabulary"])

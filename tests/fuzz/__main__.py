@@ -2,8 +2,8 @@
 
     python -m tests.fuzz [header tokenizer ... writers multipart stream response store] [--seconds 600] [--seed N]
 
-Prints the input that breaks a promise, made as small as it can be, and ends with 1. A target has a process of its own:
-where one crashes, the others go on, and the input that it was at is printed.
+Prints the smallest input that violates a guarantee, and ends with 1. A target has a process of its own:
+if one crashes, the others continue, and its current input is printed.
 """
 
 import argparse

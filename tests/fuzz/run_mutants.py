@@ -3,7 +3,7 @@
     python -m tests.fuzz.run_mutants [--count 10000] [--first 0] [--device cpu] [--jobs 1]
 
 Each batch of mutants has a process of its own, with bounded memory: a crash, a hang or a leak is found and named by the
-seed of its mutant, and the rest goes on.
+seed of its mutant, and the rest continues.
 """
 
 import argparse

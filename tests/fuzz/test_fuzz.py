@@ -31,7 +31,7 @@ def test_fuzzed_input_is_refused_in_one_line_or_handled_correctly(name: str) -> 
 @pytest.mark.long
 @posix
 @pytest.mark.parametrize("name", WRITERS)
-def test_of_two_processes_that_write_one_file_none_spoils_it(name: str) -> None:
+def test_two_processes_that_write_one_file_do_not_damage_it(name: str) -> None:
     """The first is halted early and dies while the second is halted; `make fuzz` tries any two moments."""
     check_writers((name, 3, 2, "first"))
 

@@ -56,7 +56,7 @@ def test_a_bad_file_is_refused_in_one_line_with_the_reason(bad: Bad, tmp_path: P
     assert len(message) < 400 + len(str(path))
 
 
-def test_bad_files_have_names_of_their_own() -> None:
+def test_every_bad_file_has_a_different_name() -> None:
     assert len({bad.name for bad in BAD}) == len(BAD) >= 100
 
 

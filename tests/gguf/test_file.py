@@ -78,7 +78,9 @@ def test_both_versions_read_alike(version: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 7, 8, 9, 16, 33, 64, 1000])
-def test_the_window_changes_nothing(window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_the_read_window_does_not_change_the_result(
+    window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(window)
     texts = ["é" * rng.randrange(40) for _ in range(200)]
     path = written(tmp_path, with_key(array_key("texts", writer.STRING, [string(text) for text in texts])))
@@ -92,7 +94,7 @@ def test_the_window_changes_nothing(window: int, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("padding", [0, 1, 26, 32])
-def test_padding_behind_the_data_is_no_fault(padding: int, tmp_path: Path) -> None:
+def test_padding_after_the_data_is_accepted(padding: int, tmp_path: Path) -> None:
     path = written(tmp_path, GOOD + bytes(padding))
     with GGUFFile.open(path) as file:
         assert file.nbytes == len(GOOD) + padding == path.stat().st_size
@@ -109,7 +111,7 @@ def test_data_begins_at_the_alignment_of_the_file(alignment: int, tmp_path: Path
         assert file.read(file.tensors["b"]) == b"12345678"
 
 
-def test_a_file_without_tensors_or_metadata_is_no_fault(tmp_path: Path) -> None:
+def test_a_file_without_tensors_or_metadata_is_accepted(tmp_path: Path) -> None:
     with GGUFFile.open(written(tmp_path, gguf())) as file:
         assert (dict(file.metadata), dict(file.tensors), file.nbytes) == ({}, {}, 24)
 
@@ -164,7 +166,7 @@ class TestReads:
             with pytest.raises(BadFile, match="truncated while open"):
                 file.read(file.tensors["mix"])
 
-    def test_a_long_read_goes_in_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_long_read_is_done_in_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("rwkv_gpu.gguf.source.MAX_READ", 5)
         with GGUFFile.open(written(tmp_path, GOOD)) as file:
             assert file.read(file.tensors["norm.weight"]) == DATA[:32]

@@ -404,7 +404,7 @@ def scaled(made: Made) -> Made:
 
 SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
-HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
+HALF: Keys = {"rope.dimension_count": 8}  # numbers of a head that rotate
 OUTPUTS = "attn_output", "ffn_down"
 MEAN, FIRST, LAST, RANK = 1, 2, 3, 4  # the metadata value for pooling
 PLACES = 64  # rows of positions
@@ -602,7 +602,7 @@ def older_latent(seed: int, q_rank: int = 40) -> Made:
         tensors |= {
             f"{at}_kv_a_mqa.weight": (g.matrix(rank + rotary, width), "Q8_0"),
             f"{at}_kv_a_norm.weight": (g.vector(rank, 1), "F32"),
-            f"{at}_kv_b.weight": (g.matrix(heads * (nope + value), rank, gain=2), "F16"),  # as it is turned around
+            f"{at}_kv_b.weight": (g.matrix(heads * (nope + value), rank, gain=2), "F16"),  # because it is transposed
             f"{at}_output.weight": (g.matrix(width, heads * value), "F16"),
         }
     sizes: Keys = {

@@ -34,7 +34,7 @@ ALL = [SOFT, SOFT_GL, INTEGRATED, DISCRETE_GL, DISCRETE]
         (ALL, "iris", INTEGRATED),
     ],
 )
-def test_choice(adapters, wanted, chosen):
+def test_a_device_name_chooses_the_expected_adapter(adapters, wanted, chosen):
     assert choose(adapters, wanted).adapter == chosen
 
 
@@ -58,13 +58,13 @@ def test_without_adapters_the_remedy_is_a_driver():
     assert "apt install mesa-vulkan-drivers" in choose([], "auto").reason
 
 
-def test_a_software_gpu_is_never_taken_unnamed():
+def test_a_software_gpu_is_used_only_if_it_is_named():
     choice = choose(ALL[:2], "auto")
     assert choice.adapter is None
     assert "only when named" in choice.reason
 
 
-def test_listing_is_quiet(adapter, capfd):
+def test_listing_devices_prints_nothing(adapter, capfd):
     capfd.readouterr()
     found = list_adapters()
     assert adapter in found

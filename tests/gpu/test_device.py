@@ -43,7 +43,7 @@ def test_memory_is_accounted_by_purpose(adapter):
         assert device.memory() == {}
 
 
-def test_a_closed_device_holds_nothing_whenever_its_buffers_go(adapter):
+def test_a_closed_device_holds_no_memory_whenever_its_buffers_are_freed(adapter):
     with Device(adapter) as device:
         freed, forgotten = device.buffer(1000, "weights"), device.buffer(1000, "scratch")
     freed.free()
@@ -58,7 +58,7 @@ def test_a_buffer_over_the_limit_is_refused_with_both_numbers(device):
         device.buffer(limit + 1, "weights")
 
 
-def test_out_of_memory_is_typed_and_the_device_works_on(adapter):
+def test_out_of_memory_raises_its_own_error_and_the_device_still_works(adapter):
     with Device(adapter) as device:
         size = device.capabilities.max_buffer // 16 * 16
         held = []
@@ -143,7 +143,7 @@ def test_cpu_cannot_be_opened_as_a_gpu():
         Device.open("cpu")
 
 
-def test_opening_and_losing_are_quiet(adapter, capfd):
+def test_opening_and_losing_a_device_print_nothing(adapter, capfd):
     capfd.readouterr()
     device = Device(adapter)
     device.close()

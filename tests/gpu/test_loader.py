@@ -176,7 +176,7 @@ def test_inputs_and_outputs_may_be_parts_of_stacks(device, tmp_path, ranks, seco
     assert len(plan.dispatches) == (4 if second == "F32" else 6)
 
 
-def test_rows_in_turns_and_rows_joined(device, tmp_path):
+def test_rows_of_matrices_can_be_interleaved_or_joined(device, tmp_path):
     tensors = {"gate": ("Q5_K", (70, 256)), "up": ("Q5_K", (70, 256)), "m1": ("F16", (272,)), "m2": ("F32", (272,))}
     with GGUFFile.open(model_file(tmp_path, tensors)) as file:
         t = file.tensors
@@ -227,7 +227,7 @@ def test_host_memory_does_not_grow_with_the_file(fast_device, tmp_path, monkeypa
         load_weights(fast_device, file, parameters(file))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        # Pieces under way are fewer or more as threads take turns: up to 0.7 MB were seen. The file has 9 MB.
+        # The memory of pieces depends on how threads take turns: up to 0.7 MB were seen. The file has 9 MB.
         assert most < file.nbytes / 4
 
 

@@ -36,7 +36,7 @@ def test_the_function_that_refuses_is_in_the_library_exactly_once():
 
 
 @on_linux
-def test_lifting_changes_the_library_only_inside_the_block():
+def test_the_patch_changes_the_library_only_inside_the_with_block():
     before = code_of(native.library_path())
     with lifted(native.library_path()):
         inside = code_of(native.library_path())
@@ -47,7 +47,7 @@ def test_lifting_changes_the_library_only_inside_the_block():
 
 
 @on_linux
-def test_the_library_is_put_back_after_an_error():
+def test_the_library_is_restored_after_an_error():
     before = code_of(native.library_path())
     with pytest.raises(KeyError), lifted(native.library_path()):
         raise KeyError
@@ -61,7 +61,7 @@ def test_another_library_is_left_alone():
         raise AssertionError
 
 
-def test_only_linux_is_known_to_work(monkeypatch):
+def test_the_patch_is_applied_on_linux_only(monkeypatch):
     monkeypatch.setattr(experimental.sys, "platform", "darwin")
     with pytest.raises(NotLifted, match="darwin"), lifted(native.library_path()):
         raise AssertionError
@@ -89,7 +89,7 @@ def test_an_adapter_that_lists_none_has_none(features):
         fragment_of(some_adapter(features=features))
 
 
-def test_the_largest_fragment_that_wgsl_can_write_is_taken(monkeypatch):
+def test_the_largest_fragment_that_wgsl_can_express_is_chosen(monkeypatch):
     offered = [MatrixShape(8, 8, 8, *F32_SUMS), MatrixShape(16, 16, 16, *F32_SUMS), MatrixShape(16, 16, 32, *F32_SUMS)]
     monkeypatch.setattr(matrix_units, "matrix_shapes", lambda *_: tuple(offered))
     assert fragment_of(some_adapter()) == 16
@@ -97,7 +97,7 @@ def test_the_largest_fragment_that_wgsl_can_write_is_taken(monkeypatch):
     assert fragment_of(some_adapter()) == 8
 
 
-def test_shapes_that_wgsl_cannot_write_are_refused_by_name(monkeypatch):
+def test_shapes_that_wgsl_cannot_express_are_refused_by_name(monkeypatch):
     monkeypatch.setattr(matrix_units, "matrix_shapes", lambda *_: (MatrixShape(8, 16, 16, *F32_SUMS),))
     with pytest.raises(NoMatrixUnits, match="8x16x16 f16 into f32"):
         fragment_of(some_adapter())

@@ -27,7 +27,7 @@ def recorded(device) -> tuple[Plan, Scratch]:
 
 
 @pytest.mark.parametrize("way", ["default", "workgroup", "subgroup", "one_subgroup"])
-def test_the_toy_equals_the_reference_in_every_tuning(device, way):
+def test_the_toy_model_equals_the_reference_in_every_tuning(device, way):
     if way not in tunings(device):
         pytest.skip("this device has no subgroups")
     plan, scratch = record(device, toy, toy_weights(), IDS, ROWS, tunings(device)[way])
@@ -38,7 +38,7 @@ def test_the_toy_equals_the_reference_in_every_tuning(device, way):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 15, 16])
-def test_the_row_count_is_data(recorded, rows):
+def test_one_plan_serves_any_row_count_up_to_its_own(recorded, rows):
     plan, scratch = recorded
     want = on_cpu(toy, toy_weights(), {"ids": IDS["ids"][:rows]})
     np.testing.assert_allclose(run_plan(plan, scratch, IDS, rows)["logits"], want["logits"], atol=TOLERANCE)
@@ -179,7 +179,7 @@ def test_a_folded_grid_covers_all_groups_under_the_limit(groups):
     assert groups <= x * y * z < groups + x
 
 
-def test_a_step_buffer_takes_each_array_that_may_have_changed(fast_device):
+def test_a_step_buffer_uploads_each_array_that_may_have_changed(fast_device):
     """A read-only array is copied once for each step of a submit, all others every time."""
     step = StepBuffer(fast_device, {"x": (np.uint32, (4,)), "y": (np.uint32, (4, 3))}, 4, steps=2)
     x, y = np.arange(3, dtype=np.uint32), np.arange(4, dtype=np.uint32).reshape(2, 2)

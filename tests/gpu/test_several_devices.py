@@ -31,7 +31,7 @@ def test_a_list_names_each():
         several("0,7")
 
 
-def test_all_is_each_hardware_gpu_once(machine):
+def test_all_means_each_hardware_gpu_once(machine):
     assert several("all") == ["0", "1"]
     del machine[:2], machine[-1]
     with pytest.raises(NoAdapter, match="no hardware GPU"):

@@ -106,7 +106,7 @@ def test_a_type_error_in_validation_is_located_too(device):
         device.pipeline(whole)
 
 
-def test_a_pipeline_that_the_device_cannot_take_is_a_shader_error(device):
+def test_a_pipeline_that_the_device_cannot_create_is_a_shader_error(device):
     whole = linked(("kernel.wgsl", "@compute @workgroup_size(100000)\nfn main() {}\n"))
     with pytest.raises(ShaderError, match="[Ww]orkgroup size"):
         device.pipeline(whole)
@@ -154,7 +154,7 @@ def sums(*widths: int) -> list[Linked]:
     return [add(D=width, Z=width) for width in widths]
 
 
-def test_shaders_of_a_plan_compile_side_by_side(fast_device, monkeypatch):
+def test_shaders_of_a_plan_compile_in_parallel(fast_device, monkeypatch):
     """Each compilation waits until the other one has started."""
     both, compile_one = threading.Barrier(2), PipelineCache._compile
 
@@ -172,7 +172,7 @@ def test_shaders_of_a_plan_compile_side_by_side(fast_device, monkeypatch):
     assert not [thread.name for thread in threading.enumerate() if "compile" in thread.name]
 
 
-def test_of_shaders_that_compile_side_by_side_the_wrong_one_is_named(device):
+def test_of_shaders_that_compile_in_parallel_the_invalid_one_is_named(device):
     wrong = [linked(("good.wgsl", OUT_OF_BOUNDS)), linked(("bad.wgsl", OUT_OF_BOUNDS.replace("7u", "nothing")))]
     with pytest.raises(ShaderError, match=r"bad\.wgsl:4"):
         device.pipelines.compile(wrong)

@@ -39,7 +39,7 @@ def llm(adapter):
 
 @pytest.mark.loses_gpu
 @pytest.mark.parametrize("replays", [True, False], ids=["raw", "public"])
-def test_an_error_of_wgpu_in_any_call_is_one_of_ours_in_a_line(llm, monkeypatch, replays):
+def test_a_wgpu_error_in_any_call_becomes_a_one_line_error_of_ours(llm, monkeypatch, replays):
     """Raw commands are the usual way; the public API is the fallback. Plans are recorded again after each error."""
     monkeypatch.setattr(native, "CAN_REPLAY", native.CAN_REPLAY and replays)
     raised, said = set(), []
@@ -65,7 +65,7 @@ def refuse(*_, **__):
 
 
 @pytest.mark.loses_gpu
-def test_an_error_of_wgpu_during_load_is_one_of_ours_in_a_line(adapter, monkeypatch):
+def test_a_wgpu_error_during_load_becomes_a_one_line_error_of_ours(adapter, monkeypatch):
     said = {}
     for kind, method in LOADING:
         with monkeypatch.context() as patch:
@@ -101,7 +101,7 @@ def test_a_probe_of_a_lost_device_reports_it(adapter, monkeypatch):
 @pytest.mark.parametrize(
     ("said", "kind"), [("Parent device is lost", DeviceLost), ("Not enough memory left", OutOfMemory)]
 )
-def test_a_lost_or_full_device_is_no_error_of_a_shader(adapter, monkeypatch, said, kind):
+def test_a_lost_or_full_device_is_not_reported_as_a_shader_error(adapter, monkeypatch, said, kind):
     def lost(*_, **__):
         raise wgpu.GPUValidationError(f"Validation Error\n{said}")
 

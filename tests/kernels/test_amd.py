@@ -42,7 +42,7 @@ def test_other_vendors_keep_their_constants(can):
     assert tuning.lanes.sampling_lanes == tuning.lanes.row_lanes == 1024
 
 
-def test_a_tile_of_a_workgroup_of_twice_the_lanes_is_as_large():
+def test_a_workgroup_of_twice_the_lanes_has_a_tile_of_the_same_size():
     for before in configs(H200):
         after = instead_of(before)
         if before.kernel == "linear/gemm_tile":

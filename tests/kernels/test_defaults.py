@@ -32,7 +32,7 @@ def test_a_profile_is_read_when_a_device_is_tuned_and_not_before():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_rows_that_a_device_cannot_run_give_way_to_those_that_it_can():
+def test_tuning_rows_that_a_device_cannot_run_are_skipped():
     can = LIMITS["h200"]
     small = default_tuning(replace(can, max_invocations=256, max_workgroup_memory=16 << 10))
     assert runs(small, replace(can, max_invocations=256, max_workgroup_memory=16 << 10))

@@ -27,7 +27,7 @@ def test_a_list_of_prompts_gives_the_same_answers_as_single_prompts(llm):
     assert [done.tokens for done in llm.generate_batch(PROMPTS, **DRAWN)] == alone
 
 
-def test_n_answers_have_the_seeds_that_follow_each_other(llm):
+def test_n_answers_have_consecutive_seeds(llm):
     alone = [llm.generate("The sea", **{**DRAWN, "seed": seed}).tokens for seed in (3, 4, 5)]
     assert len({*alone}) == 3
     assert [done.tokens for done in llm.generate("The sea", n=3, **DRAWN)] == alone
@@ -46,7 +46,7 @@ def test_many_more_prompts_than_run_at_a_time_are_all_answered_in_order(llm):
     assert told == [(n + 1, len(prompts)) for n in range(len(prompts))]
 
 
-def test_one_prompt_that_is_wrong_begins_none(llm):
+def test_one_wrong_prompt_prevents_the_whole_batch(llm):
     with pytest.raises(BadInput, match="999999"):
         llm.generate(["The sea", [999999]], max_tokens=100_000)
     assert not llm._driver.call(lambda engine: engine.busy)

@@ -80,7 +80,7 @@ def test_undo_edit_and_regenerate_give_the_same_answer_as_a_new_chat(chat):
     assert chat.messages == [{"role": "system", "content": "Be brief."}]
 
 
-def test_an_answer_that_is_closed_early_stays_as_far_as_it_was_read(rnn):
+def test_an_answer_that_is_closed_early_keeps_the_part_that_was_read(rnn):
     chat = rnn.chat(temperature=0, max_tokens=1000)
     answer = chat.stream("Hi")
     read = "".join(next(answer).text for _ in range(5))
@@ -92,7 +92,7 @@ def test_an_answer_that_is_closed_early_stays_as_far_as_it_was_read(rnn):
     assert len(chat.messages) == 4
 
 
-def test_a_question_of_whose_answer_nothing_was_read_was_never_asked(rnn):
+def test_a_question_is_dropped_if_nothing_of_its_answer_was_read(rnn):
     chat = rnn.chat(temperature=0, max_tokens=1000)
 
     def stop(*_):
@@ -114,7 +114,7 @@ def test_the_next_question_ends_an_answer_that_is_on_its_way(rnn):
     assert [message["role"] for message in chat.messages] == ["user", "assistant"] * 2
 
 
-def test_a_dropped_answer_counts_as_far_as_it_was_read(rnn):
+def test_a_dropped_answer_keeps_the_part_that_was_read(rnn):
     chat = rnn.chat(temperature=0, max_tokens=10**6)
     for _ in chat.stream("Hi"):
         break
@@ -178,7 +178,7 @@ def test_a_new_system_message_holds_from_the_next_question(rnn):
 # ---------------------------------------------------------------- files
 
 
-def test_a_saved_chat_continues_as_if_it_had_never_been_away(chat, tmp_path):
+def test_a_saved_chat_continues_as_if_it_had_never_been_closed(chat, tmp_path):
     chat.send("Hi", stop_ids=[3], logit_bias={5: -1.5}, stop=("x", "y"))
     chat.settings["logit_bias"] = {7: -2.0}
     chat.settings["stop_ids"] = frozenset({9})
@@ -232,7 +232,7 @@ def test_a_chat_that_may_be_truncated_continues_past_the_context():
             reused.append(done.stats.reused_tokens)
             assert 0 < len(done.tokens) <= 6
         assert max(sizes) <= 122 and chat.tokens <= 128
-        assert sum(sizes[at] < sizes[at - 1] for at in range(1, 20)) <= 10  # cut seldom, and far
+        assert sum(sizes[at] < sizes[at - 1] for at in range(1, 20)) <= 10  # turns are dropped rarely, but many at once
         grown = [at for at in range(1, 20) if sizes[at] > sizes[at - 1]]
         assert all(reused[at] > sizes[at] // 2 for at in grown[3:])
         assert len(chat.messages) == 41 and chat.messages[1]["content"] == "Say 0."

@@ -94,7 +94,7 @@ def test_logprobs_are_reported_token_by_token(llm):
     assert streamed == told
 
 
-def test_answers_of_one_seed_differ_among_each_other_and_come_again(llm):
+def test_answers_of_one_seed_differ_from_each_other_and_are_reproducible(llm):
     asked = {"temperature": 1.0, "seed": 5, "n": 2, "max_tokens": 12}
     first, second = (llm.create_chat_completion(HI, **asked)["choices"] for _ in range(2))
     assert [c["message"] for c in first] == [c["message"] for c in second]

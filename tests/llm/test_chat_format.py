@@ -101,7 +101,7 @@ def glm_format(template="glm"):
     return ChatFormat(load_tokenizer(metadata), ChatTemplate.from_metadata(metadata, name=template), 200)
 
 
-def test_where_turns_have_no_end_the_mark_of_the_next_one_ends_an_answer():
+def test_if_turns_have_no_end_token_the_mark_of_the_next_turn_ends_an_answer():
     mine = glm_format()
     [user] = mine.tokenizer.encode("<|user|>", parse=True)
     assert mine.stop_ids == {user}
@@ -220,7 +220,7 @@ def test_marks_that_are_control_tokens_are_seen_and_the_end_of_the_answer_is_not
     assert read(mine, mine.prompt([Q.for_template()]), text) == ("Hm", "Yes")
 
 
-def test_control_tokens_around_an_answer_are_no_part_of_it():
+def test_control_tokens_around_an_answer_are_not_part_of_it():
     """Command R7B's marks are tested with a vocabulary that has other names for such tokens."""
     with GGUFFile.open(golden("tiny-llama4.gguf")) as file:
         tokenizer = load_tokenizer(file.metadata)

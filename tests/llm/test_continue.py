@@ -62,7 +62,7 @@ def test_the_answer_has_the_new_text_only(llm):
     assert not whole["choices"][0]["message"]["content"].startswith("theworld")
 
 
-def test_white_space_between_the_beginning_and_the_answer_is_the_answers(llm):
+def test_white_space_between_the_beginning_and_the_answer_belongs_to_the_answer(llm):
     answer = llm.create_chat_completion([QUESTION, BEGUN], continue_final_message=True, regex="theworld {2}ends")
     assert answer["choices"][0]["message"]["content"] == "  ends"
 
@@ -107,6 +107,6 @@ def test_a_beginning_that_the_schema_does_not_allow_is_refused(llm, begun):
         goes_on(llm, begun)
 
 
-def test_reasoning_in_the_beginning_is_no_part_of_the_form(llm):
+def test_reasoning_in_the_beginning_is_not_part_of_the_form(llm):
     begun = '<think>\nbirds\n</think>\n\n["ow'
     assert json.loads('["ow' + goes_on(llm, begun))[0] == "owl"

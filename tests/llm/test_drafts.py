@@ -70,7 +70,7 @@ def test_a_draft_with_another_vocabulary_is_refused_in_one_line_with_exit_code_2
     assert len(done.output.splitlines()) == 1
 
 
-def test_a_longer_vocabulary_with_the_same_tokens_will_do():
+def test_a_longer_vocabulary_with_the_same_tokens_is_accepted():
     check_vocabulary("a.gguf", ["a", "b"], ["a", "b", "[PAD]"])
     with pytest.raises(BadInput, match="token 1 differs"):
         check_vocabulary("a.gguf", ["a", "c"], ["a", "b"])

@@ -134,7 +134,7 @@ def test_requests_submitted_without_waking_begin_in_one_step(driven):
     assert engine.steps == 1
 
 
-def test_requests_that_run_do_not_wait_for_a_wake_that_never_comes(driven):
+def test_running_requests_continue_if_no_wake_comes(driven):
     engine = Alphabet(pause=0.001)
     driver = driven(engine)
     running = asked(driver, 1000)
@@ -377,7 +377,7 @@ def test_running_and_waiting_requests_are_limited():
     driver.close()
 
 
-def test_refused_requests_take_no_place_in_the_line():
+def test_refused_requests_take_no_place_in_the_queue():
     driver = Driver(Alphabet(), most_requests=1)
     for _ in range(3):
         with pytest.raises(BadInput):

@@ -205,7 +205,7 @@ def test_an_exception_forced_into_the_thread_leaves_no_caller_waiting(kind, busy
             asked(driver)
 
 
-def test_code_of_a_caller_that_asks_to_exit_ends_its_request_alone():
+def test_a_callback_that_raises_system_exit_ends_its_own_request_only():
     """A SystemExit in a callback does not reach any thread of the model."""
 
     def leave(kind):

@@ -81,7 +81,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_settings_of_a_request(models):
+def test_request_settings_work_with_draft_heads(models):
     for model in models:
         with opened(model, drafting=False) as plain, opened(model, drafting=True) as drafting:
             drafted = {name: check_same(answered(drafting, **how), answered(plain, **how)) for name, how in
@@ -108,7 +108,7 @@ LOADED: dict[str, Callable[[Headed, Path], dict[str, Any]]] = {
 }
 
 
-def test_options_of_a_model(models, tmp_path):
+def test_model_options_work_with_draft_heads(models, tmp_path):
     for model in models:
         for name, options in LOADED.items():
             how = options(model, tmp_path)
@@ -120,7 +120,7 @@ def test_options_of_a_model(models, tmp_path):
             assert len(expected[1]) == length
 
 
-def test_texts_of_a_batch(models):
+def test_batches_of_texts_work_with_draft_heads(models):
     prompts = [[*PROMPT, *range(30, 30 + 9 * n)] for n in range(4)]
     for model in models:
         with opened(model, drafting=False) as plain, opened(model, drafting=True, sequences=4) as drafting:
@@ -142,7 +142,7 @@ def test_texts_of_a_batch(models):
 CHAT = {"template": "chatml", "temperature": 0, "max_tokens": 8, "min_tokens": 8}
 
 
-def test_chats_with_a_common_prefix(models):
+def test_chats_with_a_common_prefix_work_with_draft_heads(models):
     for model in models:
         said = []
         for drafting in (False, True):

@@ -297,7 +297,7 @@ def test_a_model_that_cannot_use_draft_heads_is_refused(tmp_path, apart):
         assert llm.generate([5, 6, 7], **ASKED).tokens
 
 
-def test_over_several_devices_the_model_answers_without(apart):
+def test_over_several_devices_the_model_answers_without_its_head(apart):
     model, mtp = apart
     with rwkv_gpu.load(model, **(LOADED | {"device": "cpu,cpu"}), draft=mtp) as llm:
         assert llm.info.draft_fault == "heads do not draft over several devices"

@@ -141,7 +141,7 @@ def test_embeddings_have_length_one_and_are_the_same_in_any_chunks_and_on_any_de
         rows = llm.embed(texts)
         np.testing.assert_allclose(llm.embed(texts[1]), rows[1], atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(rows, want, atol=2e-3)  # keys and values are halves
+    np.testing.assert_allclose(rows, want, atol=2e-3)  # keys and values are float16
     assert rows.shape == (2, {"tiny-rwkv7": 128, "tiny-qwen3": 256}[name])
 
 
@@ -154,7 +154,7 @@ def test_a_measurement_waits_for_its_turn_and_other_requests_continue(llm):
 # ---------------------------------------------------------------- what does not fit
 
 
-def test_a_prompt_that_is_too_long_is_refused_or_loses_its_beginning_where_that_is_asked():
+def test_a_prompt_that_is_too_long_is_refused_or_loses_its_beginning_on_request():
     with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=64) as llm:
         ids = np.random.default_rng(3).integers(3, 260, 100).tolist()
         with pytest.raises(ContextFull, match="100 tokens does not fit the context of 64"):

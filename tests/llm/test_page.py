@@ -22,7 +22,7 @@ def test_the_examples_run_in_order(monkeypatch, tmp_path, capsys):
     assert "temperature is -1" in capsys.readouterr().out
 
 
-def test_the_table_names_every_exception_that_a_user_can_mend():
+def test_the_table_names_every_exception_that_a_user_can_handle():
     told = set(re.findall(r"`([A-Z]\w+)`", PAGE[PAGE.index("| exception |") :]))
     errors = {name for name, value in vars(rwkv_gpu.errors).items() if isinstance(value, type)}
     assert told == errors - {"RwkvGpuError"}

@@ -104,7 +104,7 @@ def hub(tmp_path):
     return hub
 
 
-def test_a_chat_has_the_settings_of_its_preset_and_arguments_win(hub):
+def test_a_chat_has_the_settings_of_its_preset_and_arguments_override_them(hub):
     with rwkv_gpu.load("sea", hub=hub, device="cpu") as llm, rwkv_gpu.load(MODEL, device="cpu") as plain:
         chat = llm.chat()
         assert [m["content"] for m in chat.messages] == ["Be brief.", "Hi", "Ahoy"]

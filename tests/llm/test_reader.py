@@ -33,7 +33,7 @@ def test_an_answer_ends_where_its_turn_does_and_a_thought_where_the_next_begins(
     assert read(said, ["\n\n"], ["\n\nUser:"], Thinking()) == (answer, thought, stopped)
 
 
-def test_a_prompt_that_opens_the_thoughts_is_gone_on_with():
+def test_an_answer_continues_the_thoughts_that_its_prompt_opened():
     assert read("a</think>b", thinking=Thinking("<think>")) == ("b", "a", None)
 
 

@@ -37,7 +37,7 @@ def test_a_turn_feeds_its_new_tokens_only(path, where, adapter):
         assert chat.edit("Why?").wait().stats.reused_tokens >= said[2] - 1
 
 
-def test_another_way_of_answering_begins_where_the_messages_end():
+def test_an_answer_in_another_thinking_mode_reuses_all_messages():
     with loaded(golden("rwkv7-mini-Q8_0.gguf")) as llm:
         chat = llm.chat(think=True, **GREEDY)
         chat.send("Hi there, how are you?")
@@ -83,7 +83,7 @@ def test_a_loaded_chat_feeds_its_new_tokens_only(path, tmp_path):
     assert done.stats.reused_tokens == want.stats.reused_tokens > 0
 
 
-def test_the_file_of_an_rnn_does_not_grow_with_the_chat_but_by_its_text(tmp_path):
+def test_the_file_of_a_chat_with_an_rnn_grows_only_by_its_text(tmp_path):
     path = golden("tiny-rwkv7.gguf")
     with loaded(path) as llm:
         chat = talk(llm, path)
@@ -98,7 +98,7 @@ def test_the_file_of_an_rnn_does_not_grow_with_the_chat_but_by_its_text(tmp_path
     assert sizes[0] > 2 * 2 * 64 * 64 * 4  # the matrices of two heads in two layers are in it
 
 
-def test_a_chat_that_has_no_room_is_loaded_all_the_same(tmp_path):
+def test_a_chat_is_loaded_even_if_its_state_has_no_room(tmp_path):
     path = golden("tiny-qwen3.gguf")
     with loaded(path, context=1024) as llm:
         chat = talk(llm, path)

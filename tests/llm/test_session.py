@@ -179,7 +179,7 @@ def altered(tmp_path):
     return path
 
 
-def test_a_state_goes_to_the_same_file_under_another_name_and_to_no_other(llm, tmp_path):
+def test_a_state_is_used_with_the_same_file_under_another_name_and_with_no_other(llm, tmp_path):
     chat = llm.chat(**GREEDY)
     chat.send("Hello there")
     chat.save(tmp_path / "s")

@@ -72,7 +72,7 @@ def test_a_gpu_and_numpy_answer_together(adapter):
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-rwkv7", "tiny-granitehybrid"])
-def test_a_state_goes_from_several_devices_to_one_and_back(name, tmp_path):
+def test_a_state_moves_from_several_devices_to_one_and_back(name, tmp_path):
     text = "one two three four five six seven eight nine ten"
     for source, target in (("cpu,cpu", "cpu"), ("cpu", "cpu,cpu")):
         devices = {"cpu": {"device": "cpu"}, "cpu,cpu": {"device": "cpu,cpu", "split": "1,1"}}

@@ -156,7 +156,7 @@ def test_the_error_of_an_impossible_folder_is_one_line(server, tmp_path):
         pull(Store(tmp_path / "file" / "models"), server)
 
 
-def test_a_wrong_checksum_keeps_nothing(store, server):
+def test_a_download_with_a_wrong_checksum_is_deleted(store, server):
     server.sums["model-Q4_K_M.gguf"] = "0" * 64
     with pytest.raises(BadInput, match="expected 0000"):
         pull(store, server)

@@ -110,7 +110,7 @@ def test_another_tenant_or_key_computes_the_state_itself(path, other):
     assert second_turn(path, store, answer, **other) == (expected, 0)
 
 
-def test_another_file_of_the_same_model_computes(tmp_path):
+def test_another_file_of_the_same_model_computes_the_state_itself(tmp_path):
     """The last byte of the weights differs; names, shapes and sizes are the same."""
     store = MemoryStore()
     answer = first_turn(MODELS[0], store)
@@ -234,7 +234,7 @@ def measured(rule: FetchRule, bandwidth: float, tokens: float) -> None:
     rule.computed.add(tokens, 1.0)
 
 
-def test_fetching_is_left_where_computing_is_faster():
+def test_a_state_is_not_fetched_if_computing_is_faster():
     store = MemoryStore()
     answer = first_turn(MODELS[0], store)
     with opened(MODELS[0], store) as llm:
@@ -253,7 +253,7 @@ def test_fetching_is_left_where_computing_is_faster():
         assert llm.states.counts.fetched == 1
 
 
-def test_rates_are_measured():
+def test_the_rates_of_computing_and_fetching_are_measured():
     rate = Rate()
     rate.add(100, 2)
     assert rate.value == 50
@@ -291,7 +291,7 @@ def hedging(llm) -> None:
     rule.pays, rule.patience, rule.waits = lambda *_: True, lambda _: 0.0, lambda *_: 0.0
 
 
-def test_computing_begins_while_a_fetch_takes_long_and_a_late_state_is_left():
+def test_computing_begins_while_a_fetch_takes_long_and_a_late_state_is_ignored():
     store = MemoryStore()
     answer = first_turn(MODELS[0], store)
     slow = Slow()
@@ -380,7 +380,7 @@ def test_a_list_of_lengths_has_the_last_few():
     assert [length for length, _, _ in json.loads(lists[-1])] == list(range(last, last - MOST_LENGTHS, -1))
 
 
-def test_keys_and_values_are_written_once_a_turn_and_a_beginning_is_cut_off_them():
+def test_keys_and_values_are_written_once_a_turn_and_serve_shorter_prefixes_too():
     """The client sends back a changed answer, so only its question is the same."""
     path, store = golden("tiny-llama.gguf"), MemoryStore()
     with opened(path, store) as llm:

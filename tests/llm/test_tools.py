@@ -91,7 +91,7 @@ def test_a_call_cannot_be_required_if_no_grammar_supports_its_format(models):
 
 
 @pytest.mark.parametrize("name", ["hermes", "mistral", "glm"])
-def test_a_named_call_is_that_one_and_streams_as_deltas(models, name):
+def test_a_named_function_is_called_and_streams_as_deltas(models, name):
     choice = {"type": "function", "function": {"name": "weather"}}
     more = {"tools": [NOW, WEATHER], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 400}
     chunks = [*models(name).create_chat_completion([QUESTION], stream=True, temperature=0, **more)]
@@ -221,7 +221,7 @@ def test_a_required_call_in_channels_is_enforced_with_or_without_reasoning_befor
     assert allowed_after(channels, more, reasoning + TO_WEATHER + 'Rome","days":1}') == set()  # it is complete
 
 
-def test_a_named_call_in_channels_is_that_one(channels):
+def test_a_named_function_is_called_in_channels(channels):
     choice = {"tool_choice": {"type": "function", "function": {"name": "now"}}}
     after = allowed_after(channels, choice, "<|channel|>commentary to=functions.")
     assert after and all("now".startswith(text) for text in after)

@@ -89,7 +89,7 @@ def test_a_server_that_dies_is_reported_in_one_sentence_and_the_others_continue(
         assert called(servers, "remote_add", '{"a": 1, "b": 2}').failed
 
 
-def test_a_call_that_hangs_is_given_up_and_the_server_continues():
+def test_a_call_that_hangs_is_abandoned_and_the_server_continues():
     with connected(STDIO, call=0.01) as servers:
         servers.tools  # noqa: B018  waits until they are listed
         assert called(servers, "hang") == Result("error: no answer within 0.01 s", failed=True)

@@ -40,7 +40,7 @@ def test_the_cost_of_attention_equals_a_count(window):
         assert both.cost([(start, count)]) == (12 + 3 * len(seen), 2 * sum(map(len, rows)))
 
 
-def test_workloads_are_every_combination_but_those_of_nothing():
+def test_workloads_are_all_combinations_except_empty_ones():
     works = workloads([0, 8], [4], [0, 16], [1, 2], [4, 8])
     assert [work.name for work in works] == ["pp8", "pp8", "pp8 @ d16", "pp8 @ d16", *["tg4"] * 2, *["tg4 @ d16"] * 2]
     assert [step.rows for step in works[0].steps()] == [4, 4]
@@ -55,7 +55,7 @@ def test_deeper_and_wider_costs_more_and_a_batch_shares_the_weights(fast_device)
     runner = GpuRunner(fast_device, file, load_model(file), slots=2, context=700)
     works = [Workload("tg", 2, 0, 1, 1), Workload("tg", 2, 600, 1, 1), Workload("tg", 2, 0, 2, 2)]
     near, far, both = (result.cost for result in bench(runner, works, 1))
-    position = 2 * 2 * 2 * 64 * 2  # layers, K and V, KV heads, head size, bytes of a half
+    position = 2 * 2 * 2 * 64 * 2  # layers, K and V, KV heads, head size, bytes of a float16
     assert far.nbytes - near.nbytes >= 2 * 600 * position
     assert far.flops - near.flops == 2 * 600 * 2 * 4 * 4 * 64  # steps, positions, layers, 4 · H · N
     assert near.nbytes < both.nbytes < 2 * near.nbytes

@@ -15,7 +15,7 @@ LEAST = {
 
 
 @pytest.mark.parametrize("program", LEAST, ids=lambda program: program.__name__)
-def test_it_runs(fast_device, program):
+def test_the_benchmark_runs(fast_device, program):
     done = CliRunner().invoke(program.main, ["--device", fast_device.adapter.name, *LEAST[program].split()])
     assert done.exception is None, done.output
     assert fast_device.adapter.name in done.output

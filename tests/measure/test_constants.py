@@ -1,6 +1,6 @@
 """The constants of every dispatch of every synthetic model on an H200 fit together, also of merged dispatches.
 
-A driver would show a fault only in the models that somebody runs there. `make plans` records more steps, in every
+A driver would reveal a fault only in models that are run there. `make plans` records more steps, in every
 quantisation, and all models for other families of GPUs.
 """
 

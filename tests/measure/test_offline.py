@@ -81,13 +81,13 @@ def test_an_interrupted_proof_continues_and_restarts_with_another_compiler(tmp_p
         assert sorted(asked) == expected
         asked.clear()
     [kept] = (tmp_path / "verdicts").glob("*")
-    kept.write_text(kept.read_text()[:-3])  # as if the machine had gone off
+    kept.write_text(kept.read_text()[:-3])  # as if the machine had been switched off
     with pytest.raises(SystemExit, match="1"):
         prove(tmp_path / "shaders", ["webgpu"], check, [compiler])
     assert len(asked) == 1
 
 
-def test_of_another_commit_only_texts_that_are_new_are_compiled(tmp_path):
+def test_for_another_commit_only_changed_shaders_are_compiled(tmp_path):
     """A changed line in one kernel renumbers all later shaders, but an unchanged text keeps its verdict."""
     then, now = {"a.x": "same", "b.x": "old"}, {"c": "new", "b.x": "mended", "a.x": "same"}
     for commit, shaders in {"then": then, "now": now}.items():
@@ -205,7 +205,7 @@ RADV = "VGPRs: 96\nSpilled VGPRs: 0\nScratch size: 0\nLDS size: 0\nSubgroups per
 
 
 @posix
-def test_matrix_units_are_asked_of_gpus_that_have_them_and_with_the_waves_that_they_have(tmp_path):
+def test_matrix_units_are_compiled_for_gpus_that_have_them_with_their_wave_sizes(tmp_path):
     (tmp_path / "shaders" / "amd-matrix-units").mkdir(parents=True)
     (tmp_path / "shaders" / "amd-matrix-units" / "0000.wgsl").write_text("// a.x\ntext\n")
     python = tmp_path / "python"
@@ -246,7 +246,7 @@ case "$*" in *control*) say Error SYNC-HAZARD-WRITE-AFTER-WRITE;; *test_wrong*) 
         ("tests/test_failing.py", 1, "tests/test_failing.py: ended with 1; 1 instances of Vulkan; no message"),
     ],
 )
-def test_a_part_is_right_under_the_layers_if_it_ends_well_and_no_message_is_unknown(tmp_path, part, status, words):
+def test_a_run_under_validation_layers_passes_if_it_succeeds_and_all_messages_are_known(tmp_path, part, status, words):
     python = tmp_path / "python"
     python.write_text(LAYERS)
     python.chmod(0o755)
@@ -256,7 +256,7 @@ def test_a_part_is_right_under_the_layers_if_it_ends_well_and_no_message_is_unkn
 
 
 @posix
-def test_layers_that_find_no_race_in_the_control_prove_nothing(tmp_path):
+def test_validation_layers_that_miss_the_planted_race_prove_nothing(tmp_path):
     found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "models", "--python", "/bin/true"])
     assert found.exit_code == 1
     assert "missed the deliberate race" in found.output

@@ -106,7 +106,7 @@ def test_a_warm_up_reads_the_whole_prompt_or_generates_a_few_tokens():
 
 
 @pytest.mark.parametrize("passes", [0, 1, 3])
-def test_a_side_that_ends_is_asked_nothing_more_and_has_no_rate(passes):
+def test_a_program_that_has_ended_gets_no_more_work_and_has_no_rate(passes):
     calls: list[str] = []
     both = [Fake("a", calls), Fake("b", calls, passes)]
     assert measure(both, WORK, repeats=3, settle=0) == {"a": [16.0] * 3}

@@ -52,7 +52,7 @@ def test_a_timeline_has_every_dispatch_inside_of_its_layer(profiles):
                 assert event["ts"] + event["dur"] <= layer["ts"] + layer["dur"] + 1e-6
 
 
-def test_the_saved_chat_equals_the_screen(adapter, tmp_path):
+def test_the_saved_report_equals_the_printed_one(adapter, tmp_path):
     given = ["profile", str(OWN / "tiny-rwkv7.gguf"), "-p", "4", "-r", "1", "--device", str(adapter.index)]
     result = CliRunner().invoke(cli, [*given, "--save", str(tmp_path), "--trace", str(tmp_path / "trace.json")])
     assert result.exit_code == 0, result.output

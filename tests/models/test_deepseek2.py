@@ -64,7 +64,7 @@ def test_sequences_of_one_step_equal_each_alone(runner, rounding):
             assert rms(row, alone(runner, ids)) < SAME + rounding
 
 
-def test_a_shared_prefix_is_copied_where_two_continue_from_it(runner, rounding):
+def test_a_shared_prefix_is_copied_if_two_sequences_continue_from_it(runner, rounding):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
     runner.store.adopt(1, runner.store.keep(0, 100), 100)

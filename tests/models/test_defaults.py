@@ -52,7 +52,7 @@ def test_the_older_key_scales_positions_as_the_newer_does(tmp_path):
     assert np.array_equal(logits_with({"rope.scale_linear": (F32, 4.0)}, tmp_path), logits_with(LINEAR, tmp_path))
 
 
-def test_yarn_begins_from_the_context_where_no_other_is_named(tmp_path):
+def test_yarn_starts_from_the_trained_context_unless_the_file_names_another(tmp_path):
     key = "rope.scaling.original_context_length"
     given = {name: value for name, value in SCALED.items() if name != key}
     left_out = logits_with(given, tmp_path)
@@ -76,6 +76,6 @@ def test_without_a_count_each_head_has_keys_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["token_shift_count", "context_length"])
-def test_rwkv7_does_not_need_the_key(key, tmp_path):
+def test_rwkv7_gives_the_same_logits_without_the_key(key, tmp_path):
     given = {"token_shift_count": (U32, 2)}
     assert np.array_equal(logits_with({}, tmp_path, "rwkv7", key), logits_with(given, tmp_path, "rwkv7"))

@@ -108,7 +108,7 @@ def test_they_are_encoders_and_load_no_head(name):
     assert "output.weight" not in {weight.name for weight in model.weights}
 
 
-def test_encoders_are_known():
+def test_every_encoder_is_a_registered_model():
     assert ENCODERS.keys() <= MODELS.keys()
 
 
@@ -135,7 +135,7 @@ def test_an_encoder_with_causal_attention_is_still_an_encoder(tmp_path):
     assert model.ends.causal and is_encoder(model)
 
 
-def test_windows_lie_around_a_query(tmp_path):
+def test_windows_are_centred_on_the_query(tmp_path):
     """Half of the window is on each side. A window twice as long as the text has no effect."""
     (ids, expected), whole = record_of("tiny-modern-bert"), parts("tiny-modern-bert")
     with GGUFFile.open(OWN / "tiny-modern-bert.gguf") as file:
@@ -167,7 +167,7 @@ def test_only_the_first_layer_of_modern_bert_may_lack_its_norm(tmp_path):
         loaded(tmp_path, whole)
 
 
-def test_a_text_is_of_the_first_type_of_tokens(tmp_path):
+def test_texts_use_the_first_token_type(tmp_path):
     (ids, expected), whole = record_of("tiny-bert"), parts("tiny-bert")
     types = next(one for one in whole.tensors if one.name == b"token_types.weight")
     rows = np.frombuffer(types.data, np.float32).reshape(2, -1).copy()
@@ -290,7 +290,7 @@ def test_t5_refuses_a_table_of_biases_that_does_not_fit(tmp_path):
 
 
 @pytest.mark.parametrize(("arch", "why"), [("gemma3", "windows behind a query"), ("lfm2", "see those that follow")])
-def test_others_that_see_both_sides_are_refused(arch, why, tmp_path):
+def test_other_architectures_with_attention_to_both_sides_are_refused(arch, why, tmp_path):
     whole = parts(f"tiny-{arch}")
     whole.set(f"{arch}.{KEY}", BOOL, False)
     with pytest.raises(UnsupportedModel, match=why):

@@ -199,7 +199,7 @@ def test_without_a_key_hybrids_have_as_many_heads_of_keys_as_of_queries(tmp_path
 
 
 @pytest.mark.parametrize("opening", ["portable", "fast"], indirect=True)
-def test_heads_of_gemma4_may_be_no_multiple_of_8(tmp_path, opening, rounding):
+def test_head_sizes_of_gemma4_need_not_be_multiples_of_8(tmp_path, opening, rounding):
     """Caches have zeros after the head, which norms do not count."""
     whole = parts("gemma4")
     whole.tensors = [

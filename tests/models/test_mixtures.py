@@ -213,7 +213,9 @@ def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, 
 
 
 def test_gemma3n_shares_the_keys_that_its_file_lists(tmp_path):
-    """The last layers use the keys of the last window layer, or of the last full layer. 20 layers have own keys."""
+    """The last layers use the keys of the last window layer, or of the last full layer. 20 layers have keys of their
+    own.
+    """
     whole = parts("gemma3n")
     with GGUFFile.open(written(tmp_path, whole.built())) as file:
         assert len(load_model(file).caches) == 11

@@ -51,7 +51,7 @@ def test_a_file_that_contradicts_itself_is_refused_by_name(tmp_path, data, says)
         load_model(file)
 
 
-def test_heads_that_no_kernel_takes_are_refused(tmp_path):
+def test_heads_that_no_kernel_supports_are_refused(tmp_path):
     with (
         GGUFFile.open(written(tmp_path, replaced("qwen35.ssm.state_size", 20))) as file,
         pytest.raises(UnsupportedModel, match="heads of size 20 are not supported; known: multiples of 16"),

@@ -130,7 +130,7 @@ def test_batched_with_others_equals_alone(device):
 
 
 @pytest.mark.parametrize("where", ["numpy", "gpu"])
-def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
+def test_gpu_and_reference_equal_llama_cpp_over_1000_tokens(fast_device, where):
     path = golden(GOLDEN[1])
     answers = recorded(path, ".long")
     runner = on_cpu(path, 256) if where == "numpy" else on_gpu(path, fast_device, 256)
@@ -169,7 +169,7 @@ def test_experts_in_several_shards_give_the_same_logits(fast_device, monkeypatch
         ),
     ],
 )
-def test_dispatches_of_a_mixture(fast_device, rows, kernels):
+def test_a_mixture_takes_the_stated_number_of_dispatches(fast_device, rows, kernels):
     each = expert_gemv(64, 64, 4, 1)
     tuning = default_tuning(fast_device.capabilities)
     tuning = tuning.changed(expert_table=((ExpertLimits(1), each), (ExpertLimits(), EXPERT_TILE)))

@@ -50,7 +50,7 @@ def test_a_file_marked_as_rescaled_that_is_not_gives_other_logits(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rwkv6", "arwkv7"])
-def test_a_width_may_be_no_multiple_of_32(adapter, tmp_path, name):
+def test_a_width_need_not_be_a_multiple_of_32(adapter, tmp_path, name):
     """Three heads of 16: vectors that are read together have no gaps, but rows of matrices do."""
     width, size = 48, 16
     whole = take_apart((OWN / f"tiny-{name}.gguf").read_bytes())

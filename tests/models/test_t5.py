@@ -172,7 +172,7 @@ def test_measures_of_a_text_are_refused():
         llm.perplexity("hello")
 
 
-def test_commands_that_continue_a_text_refuse_it(tmp_path):
+def test_commands_that_continue_a_text_refuse_t5(tmp_path):
     for arguments in (
         ["export", "plan", PATH, tmp_path / "out"],
         ["bench", PATH, "--device", "cpu", "-n", "4"],

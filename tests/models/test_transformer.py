@@ -100,7 +100,7 @@ def test_fit_counts_the_memory_that_is_allocated(adapter, tmp_path):
 # ---------------------------------------------------------------- files that differ
 
 
-def test_without_a_head_the_embedding_is_it(tmp_path):
+def test_without_an_output_matrix_the_embedding_is_used(tmp_path):
     tensors = tiny_tensors("llama")
     tensors["output.weight"] = tensors["token_embd.weight"]
     expected = logits_of(write(tmp_path, "llama", tensors))

@@ -20,8 +20,8 @@ KEYS = {
 
 
 def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4, layers: int = LAYERS) -> Tensors:
-    """Returns parameters of a realistic size. Receptance resembles the key, as otherwise a first token is all
-    rounding.
+    """Returns parameters of a realistic size. Receptance resembles the key: otherwise a first token consists of
+    rounding errors.
     """
     rng = np.random.default_rng(seed)
 

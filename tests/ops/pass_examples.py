@@ -51,7 +51,7 @@ class Example:
     config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
     experts: Callable[[Capabilities], ExpertConfig] | None = None  # of all experts
     change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
-    matrix_units: bool = False  # whether only they run it
+    matrix_units: bool = False  # True if it runs only on matrix units
     deviation: float = 1.0  # of x
     exact: bool = False  # True if results are identical with and without the pass
     # Relative to the largest result: partial norms and rows of 16-bit integers round differently.

@@ -218,7 +218,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("kind", "size"), [("q8", 128), ("q4", 96)])
-def test_keys_and_values_in_blocks(fast_device, kind, size):
+def test_quantised_keys_and_values_equal_the_reference(fast_device, kind, size):
     """Tested in a prompt, and in decode with lanes that read their own keys, and with lanes that share them."""
     case = Case(heads=4, kv_heads=2, size=size, rope=Rope("neox", size, 1e4), kind=kind, context=256, normed=size > 64)
     for step, lanes_per_key in ((40, 0), (1, 0), (1, 4)):
@@ -246,7 +246,7 @@ def test_the_first_of_the_largest_numbers_gives_a_block_its_sign(fast_device):
 
 
 @pytest.mark.parametrize("option", list(OPTIONS)[:5])
-def test_every_option(fast_device, option):
+def test_every_option_equals_the_reference(fast_device, option):
     """Tested in a prompt, and in decode with separate and with shared keys, and with several runs."""
     case = Case(heads=4, kv_heads=1, size=24, rope=Rope("neox", 16, 10000.0), option=option, context=256)
     for length, step in ((130, 40), (130, 1)):
@@ -263,7 +263,7 @@ def test_every_head_has_a_slope_of_its_own(fast_device):
         assert_same(case, fast_device, history(case, 1000, step))
 
 
-def test_options_of_attention_on_a_device_with_few_bindings(device):
+def test_options_of_attention_work_on_a_device_with_few_bindings(device):
     case = Case(heads=2, kv_heads=1, size=32, rope=Rope("normal", 32, 1e4), option=next(iter(OPTIONS)), context=256)
     for step in (1, 40):
         assert_same(case, device, history(case, 250, step), run_length=64)
@@ -307,14 +307,14 @@ def test_heads_that_are_padded_have_the_norms_of_their_own_numbers(fast_device):
         assert_same(case, fast_device, history(case, 30, step))
 
 
-def test_only_values_normed(fast_device):
+def test_a_norm_of_values_alone_equals_the_reference(fast_device):
     case = Case(heads=2, kv_heads=1, size=32, option="only values normed", context=64)
     assert_same(replace(case, rope=Rope("normal", 32, 1e4)), fast_device, history(case, 30))
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 129, 1000])
-def test_a_prompt_at_once(device, length, kind):
+def test_a_prompt_in_one_step_equals_the_reference(device, length, kind):
     case = Case(kind=kind)
     assert_same(case, device, history(case, length))
 
@@ -368,7 +368,7 @@ def test_every_head_size_and_pairing_equals_the_reference(device, size, pairing)
         [(1, 64), (2, 64), (3, 64), (4, 64), (7, 64), (8, 64), (17, 64), (8, 256), (8, 512)],
     ),
 )
-def test_every_ratio_of_heads(device, sharing, size):
+def test_every_ratio_of_heads_equals_the_reference(device, sharing, size):
     case = Case(heads=2 * sharing, kv_heads=2, size=size, rope=Rope("normal", size, 500000.0), context=256)
     for step in (1, 19):
         assert_same(case, device, history(case, 100, step))
@@ -398,14 +398,14 @@ ROPES = {
         ("yarn", True),
     ],
 )
-def test_every_rotation(device, rope, normed):
+def test_every_rotation_equals_the_reference(device, rope, normed):
     case = Case(heads=2, kv_heads=1, rope=ROPES[rope], normed=normed, context=256)
     for step in (1, 30):
         assert_same(case, device, history(case, 130, step))
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
-def test_ragged_sequences(device, kind):
+def test_sequences_of_different_lengths_equal_the_reference(device, kind):
     case = Case(kind=kind, context=512)
     lengths = {3: (0, 33), 0: (70, 1), 4: (0, 255), 1: (127, 2), 2: (65, 64)}
     before = case.batch([(slot, 0, start) for slot, (start, _) in lengths.items() if start])
@@ -423,11 +423,11 @@ def each_of_several() -> list[tuple[Batch, Arrays]]:
     return [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, last))]
 
 
-def test_a_row_of_each_of_several_sequences(device):
+def test_one_row_of_each_of_several_sequences_equals_the_reference(device):
     assert_same(Case(), device, each_of_several())
 
 
-def test_any_lanes_give_the_same(fast_device):
+def test_any_number_of_lanes_gives_the_same_result(fast_device):
     case = Case(size=48, rope=Rope("neox", 48, 10000.0), context=512)
     for lanes, step in itertools.product((8, 32, 256), (1, 40)):
         assert_same(case, fast_device, history(case, 300, step), workgroup_lanes=lanes)
@@ -487,7 +487,7 @@ def test_lanes_that_share_keys_give_the_same_result(fast_device, what):
     assert_same(case, fast_device, [*before, *more], past=len(before) - 1, **how)
 
 
-def test_lanes_that_share_keys_of_several_sequences(fast_device):
+def test_lanes_that_share_keys_give_the_same_result_for_several_sequences(fast_device):
     if fast_device.capabilities.subgroup_width < 8:
         pytest.skip("no lanes that surely share a subgroup")
     for joins in (False, True):
@@ -503,7 +503,7 @@ def test_lanes_that_share_keys_of_several_sequences(fast_device):
         )
 
 
-def test_thousands_of_positions(fast_device):
+def test_thousands_of_positions_equal_the_reference(fast_device):
     case = Case(heads=2, kv_heads=1, context=8192)
     assert_same(case, fast_device, [*history(case, 4000, 40), (case.batch([(2, 4000, 1)]), case.inputs(1))])
 

@@ -87,7 +87,7 @@ def test_scores_that_grow_along_the_context_rescale_earlier_sums(units):
         assert_decodes(case, units, [(before, growing), last], matrix_decode_workgroups=groups)
 
 
-def test_several_sequences_of_many_lengths(units):
+def test_several_sequences_of_many_lengths_equal_the_reference(units):
     case = rounded(8, 2, 64, 1024)
     steps = [(batch, case.inputs(batch.rows, seed=seed)) for seed, (batch, _) in enumerate(each_of_several())]
     assert_decodes(case, units, steps, matrix_decode_workgroups=40)

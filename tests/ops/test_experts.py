@@ -29,7 +29,12 @@ GAP = 1e-4
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
 KINDS = ["default", "each", "sorted", "tile", "subgroups", "part of a subgroup", "row", "lane", "lane_sorted"]
-OTHER_SIZES = {"sorted", "subgroups", "part of a subgroup", "lane_sorted"}  # of kernels that other kinds are of
+OTHER_SIZES = {
+    "sorted",
+    "subgroups",
+    "part of a subgroup",
+    "lane_sorted",
+}  # of kernels that are in KINDS already
 
 
 def by_kind(values: list, others: list) -> list:
@@ -274,7 +279,7 @@ def test_every_gating_equals_the_reference(fast_device, kind, name):
     np.testing.assert_allclose(got["shares"], want["shares"], rtol=1e-5)
 
 
-def test_shares_by_hand():
+def test_expert_weights_equal_those_computed_by_hand():
     """The logits are ln 1 .. ln 4, so softmax gives tenths. A bias affects the choice, but not the share."""
     logits = np.log(np.arange(1, 5, dtype=np.float32))[None]
     values = {"w": np.eye(4, dtype=np.float32), "b": np.array([1, 0, 0, 0], np.float32), "s": np.full(4, 3, np.float32)}
@@ -306,7 +311,7 @@ def test_the_score_of_a_group_is_the_sum_of_its_two_best_experts(fast_device):
 
 
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid", "late_softmax"])
-def test_64_of_512_experts(fast_device, scores):
+def test_64_of_512_experts_equal_the_reference(fast_device, scores):
     rng = np.random.default_rng(2)
     logits = np.stack([rng.permutation(512) for _ in range(2)]).astype(np.float32) / 64
     got = routed(fast_device, logits, Gating(64, scores, normalise=True))
@@ -360,7 +365,7 @@ OF_EIGHT = [(n, 8, 2) for n in (1, 2, 5, 17, 70)]
     by_kind([(1, 2, 1), (17, 2, 1), *OF_EIGHT, (5, 128, 8), (70, 128, 8)], OF_EIGHT),
     indirect=["tuning"],
 )
-def test_rows_and_experts(device, tuning, rows, experts, used):
+def test_any_number_of_rows_and_experts_equals_the_reference(device, tuning, rows, experts, used):
     bench = Bench(device, tuning, rows)
     bench.check(products(*halves(bench, experts)), **given(rows, experts, used))
 
@@ -391,7 +396,7 @@ IN_EVERY_FORMAT = [*((gpu_tuning, 1, fmt) for fmt in FORMATS.values()), *((defau
 @pytest.mark.parametrize(
     ("tuned", "rows", "fmt"), IN_EVERY_FORMAT, ids=[f"{rows}-{fmt.name}" for _, rows, fmt in IN_EVERY_FORMAT]
 )
-def test_every_format(fast_device, tuned, rows, fmt):
+def test_every_format_equals_the_reference(fast_device, tuned, rows, fmt):
     bench = Bench(fast_device, tuned(fast_device.capabilities), rows)
     gate, up = bench.together((3, 37, 256), fmt, fmt)
     [down] = bench.together((3, 27, 256), fmt)
@@ -399,7 +404,7 @@ def test_every_format(fast_device, tuned, rows, fmt):
 
 
 @pytest.mark.parametrize(("tuning", "width"), by_kind([64, 72], [72]), indirect=["tuning"])
-def test_a_norm_on_the_way(device, tuning, width):
+def test_experts_that_norm_their_input_equal_the_reference(device, tuning, width):
     bench = Bench(device, tuning, 5)
     gate, up = bench.together((3, 37, width), F32, F32)
     [gain] = bench.together((1, width), F32)
@@ -413,7 +418,7 @@ def test_a_norm_on_the_way(device, tuning, width):
 
 @pytest.mark.parametrize("rows", [1, 17])
 @pytest.mark.parametrize("then", [ClampedSwiglu(7.0, 1.702, 1.0), ClampedSwiglu(2.0, bounds_activation=True)])
-def test_biases_and_clamps(fast_device, either, rows, then):
+def test_biases_and_clamps_equal_the_reference(fast_device, either, rows, then):
     """Gate and up share a dispatch, or are separate because their formats differ."""
     bench = Bench(fast_device, either, rows)
     gate, up, down = halves(bench, 8)
@@ -435,7 +440,7 @@ def test_biases_and_clamps(fast_device, either, rows, then):
 
 
 @pytest.mark.parametrize("rows", [1, 17])
-def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares(fast_device, either, rows):
+def test_fused_gates_ungated_experts_and_scaled_inputs_equal_the_reference(fast_device, either, rows):
     """The matrices are in one binding, or in bindings of three experts each."""
     bench = Bench(fast_device, either, rows)
     [both] = bench.together((8, 66, 64), BY_NAME["F16"])
@@ -459,7 +464,7 @@ def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares
     by_kind([(rows, width) for rows in (1, 5, 17) for width in (4, 64)], [(rows, 4) for rows in (1, 5, 17)]),
     indirect=["tuning"],
 )
-def test_rows_of_every_choice_and_columns_that_they_share(device, tuning, rows, width):
+def test_an_input_by_row_or_by_choice_equals_the_reference(device, tuning, rows, width):
     """Adapters of experts have this form: few columns, times the scales of a row, and then many columns."""
     bench = Bench(device, tuning, rows)
     down, up = bench.together((8, width, 64), F32)[0], bench.together((8, 33, width), F32)[0]
@@ -475,14 +480,14 @@ def test_rows_of_every_choice_and_columns_that_they_share(device, tuning, rows, 
     bench.check(says, h=normal(rows, 2, 64), scales=normal(rows, width, seed=3), **choices(rows, 8, 2))
 
 
-def test_rows_of_2880_as_gpt_oss_has_them(fast_device):
+def test_rows_of_2880_numbers_as_in_gpt_oss_equal_the_reference(fast_device):
     bench = Bench(fast_device, default_tuning(fast_device.capabilities), 2)
     gate, up = bench.together((3, 33, 2880), BY_NAME["MXFP4"], BY_NAME["MXFP4"])
     [down] = bench.together((3, 27, 2880), BY_NAME["MXFP4"])
     bench.check(products(gate, up, down), **given(2, 3, 2, 2880))
 
 
-def test_widths_without_small_divisors(fast_device):
+def test_widths_without_small_divisors_equal_the_reference(fast_device):
     for kind, shape in expert_configs(fast_device).items():
         if kind in OTHER_SIZES:
             continue
@@ -509,14 +514,14 @@ def test_gate_and_up_may_have_two_formats_or_buffers(device, either, rows):
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-def test_shards_of_whole_experts(device, either, rows):
+def test_shards_of_whole_experts_equal_the_reference(device, either, rows):
     bench = Bench(device, either, rows)
     gate, up = (bench.in_shards((7, 33, 64), BY_NAME["F16"], count) for count in (3, 2))
     down = bench.in_shards((7, 27, 64), BY_NAME["F16"], 4)
     bench.check(products(gate, up, down), **given(rows, 7, 2))
 
 
-def test_choices_of_more_experts_than_a_workgroup_has_lanes(fast_device):
+def test_more_experts_than_a_workgroup_has_lanes_equal_the_reference(fast_device):
     """The sort gives each lane several experts, most of which have no choices."""
     tuning = default_tuning(fast_device.capabilities).only_experts(expert_gemv(32, 8, 2, 4))
     bench = Bench(fast_device, tuning, 17)
@@ -528,7 +533,7 @@ def test_choices_of_more_experts_than_a_workgroup_has_lanes(fast_device):
     )
 
 
-def test_all_rows_to_one_expert(device, either):
+def test_all_rows_may_choose_one_expert(device, either):
     bench = Bench(device, either, 70)
     one = {"experts": np.full((70, 1), 7, np.uint32), "shares": np.ones((70, 1), np.float32)}
     bench.check(products(*halves(bench, 8)), **given(70, 8, 1) | one)
@@ -553,7 +558,7 @@ def test_neighbours_share_an_expert(device, either, rows):
     bench.check(says, **inputs)
 
 
-def test_any_count_of_rows_through_one_plan(device, either):
+def test_one_plan_serves_any_number_of_rows(device, either):
     """Values of an earlier, longer step must not count."""
     bench = Bench(device, either, 40)
     says, inputs = products(*halves(bench, 8)), given(40, 8, 2)

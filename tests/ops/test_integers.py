@@ -18,7 +18,7 @@ def tuning_of(device, kind):
 
 
 @pytest.mark.parametrize("fmt", PACKED, ids=lambda fmt: fmt.name)
-def test_every_packed_format_with_every_epilogue(fast_device, fmt):
+def test_every_packed_format_with_every_epilogue_equals_the_reference(fast_device, fmt):
     bench = Bench(fast_device, tuning_of(fast_device, "int8"), 3)
     w, b = bench.matrix("w", fmt, (38, 512)), bench.matrix("b", BY_NAME["F32"], (38,))
 
@@ -34,14 +34,14 @@ def test_every_packed_format_with_every_epilogue(fast_device, fmt):
 @pytest.mark.parametrize(("rows", "shape"), [(1, (1, 256)), (17, (33, 512)), (66, (130, 1280)), (5, (70, 768))])
 @pytest.mark.parametrize("kind", ["int8_bytes", "int8_wide"])
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
-def test_awkward_shapes(device, name, kind, rows, shape):
+def test_awkward_shapes_equal_the_reference(device, name, kind, rows, shape):
     bench = Bench(device, tuning_of(device, kind), rows)
     w = bench.matrix("w", BY_NAME[name], shape)
     bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
 
 
 @pytest.mark.parametrize("name", ["Q8_0", "F16"])
-def test_a_norm_on_the_way_in(fast_device, name):
+def test_a_product_that_norms_its_input_equals_the_reference(fast_device, name):
     """Float formats have a kernel that norms, too."""
     bench = Bench(fast_device, tuning_of(fast_device, "int8_bytes"), 3)
     ws = bench.matrices(BY_NAME[name], (42, 288), (7, 288))

@@ -321,7 +321,7 @@ def test_tiles_for_batches_compute_products_by_head(fast_device, most, width, st
         products_by_head(fast_device, tuning, "F32" if width == 90 else "Q8_0", rows, width, stride, 1e-3)
 
 
-def test_subgroups_share_out_no_more_columns_than_a_head_has():
+def test_subgroups_divide_no_more_columns_than_a_head_has():
     tile = expert_gemm_matrix(16, 32, ExpertMatrixTile(1, 1, 2, 4, columns=256))
     for width, columns, subgroups in ((64, 64, 1), (192, 192, 3), (512, 256, 4)):
         found = tile.within(width)

@@ -48,7 +48,7 @@ def by_shape(shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, tuple[int, ..
 
 
 def decodes_alone(kind: str, fmt: Format) -> bool:
-    """True for the tested formats; test_gate_and_up_in_pairs and test_awkward_shapes have the other ones."""
+    """True for the tested formats; the tests of pairs of gate and up and of awkward shapes have the other ones."""
     if kind in IN_EVERY_FORMAT or kind not in KINDS:
         return True
     return fmt.name in (("Q4_K", "IQ2_S") if kind in FIRST.values() else ("Q6_K",))
@@ -164,7 +164,7 @@ def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
     bench = Bench(device, tuning, 3)
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
-    # Kernels of few rows compile a shader for each activation: test_epilogues has all, except for integer kernels.
+    # Kernels of few rows compile a shader for each activation: the test of epilogues has all, except integer kernels.
     config = tuning.gemm_table[0][1]
     first = gemm_configs(device)[FIRST[config.kernel]] == config
     activations = ACTIVATIONS if first and config.entry.integers_only and fmt.name == "Q4_K" else ("silu",)
@@ -188,12 +188,12 @@ def of_format(decoded: list[tuple[str, Format]], *modes: str) -> Callable[[Calla
 
 
 @of_format(DECODED, "fast")
-def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
+def test_every_format_in_every_kernel_equals_the_reference(device, tuning, fmt):
     check_decoding(device, tuning, fmt)
 
 
 @of_format(DECODED_EACH_WAY, "checked", "portable")  # test_formats decodes every format in these modes
-def test_one_format_of_each_decoding_in_every_kernel_in_the_other_modes(device, tuning, fmt):
+def test_one_format_of_each_decoding_equals_the_reference_in_the_other_modes(device, tuning, fmt):
     check_decoding(device, tuning, fmt)
 
 
@@ -203,7 +203,7 @@ def test_one_format_of_each_decoding_in_every_kernel_in_the_other_modes(device, 
     indirect=["tuning"],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_awkward_shapes(device, tuning, rows, shape, fmt):
+def test_awkward_shapes_equal_the_reference(device, tuning, rows, shape, fmt):
     bench = Bench(device, tuning, rows)
     w = bench.matrix("w", fmt, shape)
     bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
@@ -236,14 +236,14 @@ def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(devic
 
 
 @pytest.mark.parametrize(("tuning", "outs"), by_shape([(64,), (64, 96, 7), (33,)]), indirect=["tuning"], ids=str)
-def test_a_plan_of_one_row(device, tuning, outs):
+def test_a_plan_of_one_row_equals_the_reference(device, tuning, outs):
     """Matrices have whole blocks of rows, several blocks, or a part of one. The shader has the number as a constant."""
     bench = Bench(device, tuning, 1, spare=0)
     ws = [bench.matrix(f"w{i}", BY_NAME["Q4_K"], (out, 512)) for i, out in enumerate(outs)]
     bench.check(lambda g, x: dict(zip("abc", g.linears([x] * len(ws), ws), strict=False)), x=normal(1, 512))
 
 
-def test_long_rows_of_odd_length(fast_device):
+def test_long_rows_of_odd_length_equal_the_reference(fast_device):
     """The shape is (17, 255, 4097) in F16: no tile, run or word divides it."""
     for name, shape in gemm_configs(fast_device).items():
         if shape.integers or name not in FIRST.values():
@@ -254,10 +254,10 @@ def test_long_rows_of_odd_length(fast_device):
 
 
 @pytest.mark.parametrize(("tuning", "then"), slow_unless(in_turn, by_kind(*ACTIVATIONS)), indirect=["tuning"])
-def test_epilogues(device, request, tuning, then):
+def test_epilogues_equal_the_reference(device, request, tuning, then):
     ways = [(True, True)]  # each a shader
     if request.node.callspec.params["tuning"] in FIRST.values() and then == ACTIVATIONS[0]:
-        ways += [(True, False), (False, True)]  # test_awkward_shapes has neither of them
+        ways += [(True, False), (False, True)]  # test_awkward_shapes_equal_the_reference has neither of them
     for with_bias, with_add in ways:
         bench = Bench(device, tuning, 3)
         w, b = bench.matrix("w", BY_NAME["F32"], (20, 32)), bench.matrix("b", BY_NAME["F32"], (20,))
@@ -275,14 +275,14 @@ def test_epilogues(device, request, tuning, then):
     slow_unless(paired_alone, by_kind("Q4_K", "Q6_K", "F32", "F16", "IQ2_S")),
     indirect=["tuning"],
 )
-def test_gate_and_up_in_pairs(device, tuning, name):
+def test_pairs_of_gate_and_up_equal_the_reference(device, tuning, name):
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", BY_NAME[name], (2 * 45, 512))
     bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=small(bench.values["w"], 3))
 
 
 @pytest.mark.parametrize(("tuning", "name"), NORMED, indirect=["tuning"])
-def test_a_norm_on_the_way_in(device, request, tuning, name):
+def test_a_product_that_norms_its_input_equals_the_reference(device, request, tuning, name):
     """The RMS norm is in the prologue of each kind of product, or before it if the kernel does not see whole rows."""
     in_pairs = request.node.callspec.params["tuning"] in FIRST.values()
     bench = Bench(device, tuning, 3)

@@ -21,8 +21,8 @@ from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
 
 SLOTS = 6
-LARGE = 3 * LIST + 1  # a vocabulary of which no list holds all, in blocks of which one is short
-HOT = {"temperature": 1000.0}  # all that stay are about as likely
+LARGE = 3 * LIST + 1  # a vocabulary too large for a list; its last block is short
+HOT = {"temperature": 1000.0}  # all remaining tokens are about equally likely
 
 
 class Both:
@@ -113,7 +113,7 @@ def test_every_setting_chooses_as_the_reference(device, vocabulary, joins):
         ({"top_p": 0.69}, {4, 0}),  # 0.4 + 0.3
         ({"top_p": 0.71}, {4, 0, 2}),
         ({"min_p": 0.2}, {4, 0, 2, 3}),
-        ({"top_k": 3, "top_p": 0.9}, {4, 0, 2}),  # of 0.85 left, 0.7 is 0.82
+        ({"top_k": 3, "top_p": 0.9}, {4, 0, 2}),  # 0.7 of the remaining 0.85 is 0.82
         ({"top_k": 3, "top_p": 0.8}, {4, 0}),
         ({"top_p": 0.99, "min_p": 0.12}, {4, 0, 2, 3}),
     ],
@@ -167,7 +167,8 @@ def test_draws_follow_the_distribution(device):
         counts = np.bincount(tokens, minlength=len(p))
         wanted = expected[possible] / expected.sum() * len(tokens)
         assert counts[~possible].sum() == 0
-        # The 0.9999 quantile of chi-square for 5 degrees of freedom; seeds are fixed, so it passes or never does.
+        # The 0.9999 quantile of chi-square for 5 degrees of freedom; seeds are fixed, so the test passes always or
+        # never.
         assert ((counts[possible] - wanted) ** 2 / wanted).sum() < 25.74
 
 

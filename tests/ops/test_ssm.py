@@ -30,7 +30,7 @@ def ssd_inputs(rows: int, heads: int, groups: int, size: int, columns: int) -> A
     inner = heads * size
     return {
         "xbc": normal(rows, inner + 2 * groups * columns, seed=3) / columns**0.25,
-        "projected": normal(rows, inner + 7 + heads, seed=4),  # something lies between
+        "projected": normal(rows, inner + 7 + heads, seed=4),  # other columns lie between the parts that are used
     }
 
 
@@ -148,7 +148,7 @@ def test_chunks_on_matrix_units_keep_states_on_the_way_and_rows_of_any_size(fast
     plan, _, _ = case.record(fast_device, inputs, 256, tuning)
     assert {dispatch.name.rpartition(" ")[2] for dispatch in plan.dispatches} == {"ssd_scores", "ssd_matrix"}
     mine, theirs = (each["y"].reshape(batch.rows, heads, size) for each in (got, want))
-    so_far = np.maximum.accumulate(abs(theirs).max(-1, keepdims=True), 0)  # what a state has seen sets its precision
+    so_far = np.maximum.accumulate(abs(theirs).max(-1, keepdims=True), 0)  # sets the precision of a state
     assert np.all(abs(mine - theirs) <= HALVED * so_far)
     largest = abs(want_after["ssm"]).max((-2, -1), keepdims=True)
     assert np.all(abs(after["ssm"] - want_after["ssm"]) <= HALVED * largest)

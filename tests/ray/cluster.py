@@ -117,7 +117,7 @@ def process_of(replica: str) -> int:
 @contextlib.contextmanager
 def cluster() -> Iterator[str]:
     """Starts a head on this machine with its own keys and files. Yields its address."""
-    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # short: sockets lie in it
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # short, because it contains sockets
     port = free_port()
     address = f"127.0.0.1:{port}"
     own = {"RAY_ADDRESS": address, "RAY_SERVE_LOG_TO_STDERR": "0"}

@@ -79,7 +79,7 @@ def test_a_conversation_stays_by_its_session_and_by_its_beginning(three):
         assert len(replicas) == 1
 
 
-def test_pages_about_all_replicas_have_all(three):
+def test_metrics_slots_and_health_cover_all_replicas(three):
     status, _, health = three.request("GET", "/health")
     names = three.names()
     assert status == 200 and health["status"] == "ok" and len(names) == 3
@@ -92,7 +92,7 @@ def test_pages_about_all_replicas_have_all(three):
     assert status == 404 and body["error"]["request_id"] == headers["x-request-id"]
 
 
-def test_a_stream_is_resumed_where_it_is(three):
+def test_a_stream_is_resumed_at_the_replica_that_runs_it(three):
     body = {"messages": messages(LONG), "max_tokens": 8, "stream": True, "resumable": True}
     for n in range(3):
         _, headers, content = three.request("POST", "/v1/chat/completions", body, x_session_id=f"stream {n}")
@@ -143,7 +143,7 @@ def test_a_killed_replica_loses_its_running_answer_and_the_chat_continues_from_i
     three.wait(3)
 
 
-def test_unlike_replicas_give_the_same_greedy_text_and_log_probabilities_within_tolerance(app, adapter):
+def test_different_replicas_give_the_same_greedy_text_and_log_probabilities_within_tolerance(app, adapter):
     """One replica uses numpy, the other a GPU. Sessions are distributed by speed, so the slow one gets only some of
     them.
     """
@@ -195,12 +195,12 @@ def test_replacing_all_replicas_moves_a_hundred_sessions_without_a_failed_reques
         moved |= dict(zip(range(50, 100), pool.map(second, range(50, 100)), strict=True))
     assert len(old) == 2
     assert not {replica for n, (replica, _) in moved.items() if n >= 50} & old
-    # All but the last turn, of a hundred tokens. A few may be computed: where that was ahead of the store's answer.
+    # All turns except the last come from the store. A few tokens of the hundred may be computed, if that was faster.
     cached = sorted(cached for _, cached in moved.values())
     assert sum(one > 60 for one in cached) >= 80, cached
 
 
-def test_replicas_come_under_load_and_go_after_it_without_a_failed_request(app, tmp_path):
+def test_replicas_are_added_under_load_and_removed_after_it_without_a_failed_request(app, tmp_path):
     scaling = {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 1, **QUICK}
     app.run({"Replica": {"autoscaling_config": scaling}}, sequences=2, store=str(tmp_path))
     app.wait(1)
@@ -291,7 +291,7 @@ def results(path: Path) -> dict[int, str]:
 def test_a_batch_that_was_killed_continues_and_computes_nothing_again(head, tmp_path):
     from ray import serve
 
-    serve.delete("default")  # its processors are for the batch
+    serve.delete("default")  # frees its processors for the batch
     source, target, alone = lines(tmp_path / "in.jsonl", 60), tmp_path / "out.jsonl", tmp_path / "alone.jsonl"
     on_cluster = ("--ray", head, "--ray-actors", "2")
     first = batch(source, target, *on_cluster)

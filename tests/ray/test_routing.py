@@ -103,7 +103,7 @@ def test_a_removed_replica_has_no_prefixes(monkeypatch):
     assert {routing.choose(talk("one"), goes=False)[0] for _ in range(60)} == {"a", "b", "c"}
 
 
-def test_unlike_replicas_get_work_by_their_speed(monkeypatch):
+def test_replicas_of_different_speed_get_work_by_their_speed(monkeypatch):
     routing = Routing(monkeypatch, server={"speed": 9.0}, laptop={"speed": 1.0})
     for n in range(200):
         routing.running[routing.choose(talk(f"question {n}"))[0]] += 1

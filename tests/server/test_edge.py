@@ -54,7 +54,7 @@ def test_each_key_is_accepted(locked, headers):
     "path",
     ["/v1/models", "/slots", "/metrics", "/props", "/v1/streams/a", "/nothing", "//v1/models", "/v1/models/../models"],
 )
-def test_other_headers_are_refused_on_every_route(locked, path, headers):
+def test_wrong_or_missing_keys_are_refused_on_every_route(locked, path, headers):
     status, _, answer = locked.request("GET", path, **headers)
     assert status == 401
     assert answer["error"]["code"] == "invalid_api_key"
@@ -100,11 +100,11 @@ def test_a_page_of_another_origin_is_refused_and_gets_no_headers(server, method)
         assert "access-control-allow-origin" not in headers
 
 
-def test_a_page_of_its_own_origin_may_call(server):
+def test_a_page_of_the_servers_own_origin_may_use_the_api(server):
     assert server.request("GET", "/v1/models", origin=f"http://localhost:{server.port}")[0] == 200
 
 
-def test_an_origin_that_was_allowed_may_call(locked):
+def test_a_page_of_an_allowed_origin_may_use_the_api(locked):
     status, headers, _ = locked.request("GET", "/v1/models", origin="https://page.example", x_api_key="first-key")
     assert (status, headers["access-control-allow-origin"]) == (200, "https://page.example")
     for origin, expected in [("https://page.example", 204), ("https://evil.example", 403)]:

@@ -23,7 +23,7 @@ def schema(value: object) -> dict:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": value}}}
 
 
-DOUBLING = "root ::= a0\n" + "".join(f"a{n} ::= a{n + 1} a{n + 1}\n" for n in range(9000))  # and no end of it
+DOUBLING = "root ::= a0\n" + "".join(f"a{n} ::= a{n + 1} a{n + 1}\n" for n in range(9000))  # without an end
 REFUSED = {
     "n of a billion": (CHAT, {"n": 10**9}),
     "logprobs below 0": (TEXT, {"prompt": "a", "logprobs": -1}),
@@ -93,7 +93,7 @@ def test_impossible_requests_are_refused_while_others_run(alone, name):
             body = json.loads(json.dumps({"messages": HI, "max_tokens": 2, **change}).replace("URL", url))
         status, _, answer = alone.request("POST", path, body)
         assert status in (400, 404)
-        assert 0 < len(answer["error"]["message"]) <= 4000  # not all that was sent
+        assert 0 < len(answer["error"]["message"]) <= 4000  # only a part of what was sent
         with pytest.raises(BlockingIOError):  # nothing was fetched
             stranger.accept()
 

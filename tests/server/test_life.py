@@ -102,7 +102,7 @@ def test_a_client_that_leaves_without_waiting_for_its_first_answer_frees_all(ser
     until(lambda: idle(server))
 
 
-def test_a_client_that_leaves_while_it_waits_was_never_with_the_engine(server):
+def test_the_request_of_a_client_that_leaves_while_it_waits_never_reaches_the_engine(server):
     with gate(server) as held:
         first = [Asked(server, {**SHORT, "stream": True}) for _ in range(3)]
         until(lambda: len(server.service._calls) == 3)
@@ -176,7 +176,7 @@ def in_order(arrivals, slots=1):
     return asyncio.run(run())
 
 
-def test_a_request_takes_a_seat_for_each_of_its_answers():
+def test_a_request_counts_once_for_each_of_its_answers():
     async def run():
         queue = Queue(4, 100, 1 << 30)
         three, two, many = (queue.enter() for _ in range(3))
@@ -195,11 +195,11 @@ def test_a_request_takes_a_seat_for_each_of_its_answers():
     asyncio.run(run())
 
 
-def test_short_prompts_pass_long_ones():
+def test_short_prompts_overtake_long_ones():
     assert in_order([("long", 50_000, 0), ("short", 10, 0), ("shorter", 5, 0)])[-1] == "long"
 
 
-def test_a_long_prompt_is_not_passed_for_ever():
+def test_a_long_prompt_is_not_overtaken_for_ever():
     assert in_order([("short", 10, 0), ("long", 50_000, 60)])[0] == "long"
 
 

@@ -20,7 +20,7 @@ def but_for_ids(reply):
 
 
 @pytest.mark.parametrize(("path", "body"), [("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)])
-def test_an_answer_is_the_librarys(server, path, body):
+def test_an_answer_equals_that_of_the_library(server, path, body):
     if "messages" in body:
         expected = server.llm.create_chat_completion(**body, model="quiet")
     else:

@@ -50,7 +50,7 @@ def ask(llama, **more):
     return llama.post("/v1/messages", {"model": "tiny", "max_tokens": 8, "messages": HELLO, **more})
 
 
-def test_anthropic_messages(llama):
+def test_anthropic_messages_are_answered(llama):
     message = ask(llama, system="Be kind.", temperature=0, top_k=5)
     assert message["type"] == "message" and message["role"] == "assistant" and message["model"] == "tiny"
     assert message["stop_reason"] in ("end_turn", "max_tokens")
@@ -164,7 +164,7 @@ def test_ollama_chats_stream_by_default_or_return_whole_answers(llama):
     assert whole["message"]["role"] == "assistant" and whole["done"]
 
 
-def test_ollama_tools_and_formats(llama):
+def test_ollama_tools_and_formats_work(llama):
     tools = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
     body = {"messages": HELLO, "stream": False, "options": {"num_predict": 100}}
     answer = llama.post("/api/chat", {**body, "format": SCHEMA})
@@ -266,7 +266,7 @@ def test_mirostat_is_off_unless_its_switch_is_on(llama, monkeypatch, path, switc
     assert asked
 
 
-def test_empty_fields_that_clients_send_ask_for_nothing(llama):
+def test_empty_fields_that_clients_send_have_no_effect(llama):
     body = {"prompt": "hello", "stream": False, "options": {"num_predict": 2}}
     assert llama.post("/api/generate", {**body, "suffix": "", "template": "", "system": "", "images": [], "format": ""})
     assert llama.post("/completion", {"prompt": "hello", "n_predict": 2, "grammar": "", "image_data": []})
@@ -292,7 +292,7 @@ def test_options_that_do_nothing_are_named(llama):
     assert llama.request("POST", "/api/chat", body)[1]["x-ignored-fields"] == "options.num_ctx, options.numa"
 
 
-def test_ollama_embeddings(llama):
+def test_ollama_embeddings_are_returned(llama):
     assert (
         llama.post("/api/embed", {"input": []})["embeddings"] == llama.post("/api/embed", {"input": ""})["embeddings"]
     )
@@ -332,7 +332,7 @@ def test_errors_of_ollamas_api_are_one_sentence(llama, path, body, status, match
 # --- llama.cpp's server
 
 
-def test_llama_server_completions(llama):
+def test_llama_server_completions_are_answered(llama):
     body = {"prompt": "hello", "n_predict": 6, "temperature": 0, "return_tokens": True}
     whole = llama.post("/completion", body)
     assert whole["stop"] and whole["stop_type"] in ("limit", "eos") and whole["tokens_predicted"] <= 6
@@ -426,7 +426,7 @@ def test_adapters_are_listed_and_scaled_by_their_numbers_as_with_llama_server(tm
             assert server.request("POST", "/lora-adapters", [{"id": 1, "scale": 0.5}], **headers)[0] == expected
 
 
-def test_llama_server_tokens_and_templates(llama):
+def test_llama_server_routes_for_tokens_and_templates_work(llama):
     tokens = llama.post("/tokenize", {"content": "hello world"})["tokens"]
     assert llama.post("/detokenize", {"tokens": tokens})["content"].replace("▁", " ").strip() == "hello world"
     assert llama.post("/detokenize", {"tokens": [2]})["content"] == "</s>"
@@ -486,7 +486,7 @@ def test_an_effort_reaches_the_template_by_every_api(llama, monkeypatch, path, b
     assert all((given["think"], given.get("chat_template_kwargs")) == expected[effort] for given in asked) and asked
 
 
-def test_llama_servers_routes_without_v1(llama):
+def test_llama_servers_routes_work_without_v1(llama):
     assert llama.get("/models") == llama.get("/v1/models")
     body = {"messages": HELLO, "max_tokens": 3, "temperature": 0}
     chats = [llama.post(path, body)["choices"] for path in ("/chat/completions", "/v1/chat/completions")]

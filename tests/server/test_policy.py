@@ -17,7 +17,7 @@ def test_a_removed_replica_is_not_chosen():
     assert ranked([], "gone") == []
 
 
-def test_all_replicas_are_ranked_so_that_a_full_one_has_another_behind_it():
+def test_all_replicas_are_ranked_so_that_another_can_replace_a_full_one():
     loads = [Load(n, n % 3) for n in range(9)]
     for draw in (None, Random(1)):
         assert sorted(ranked(loads, 4, draw)) == [*range(9)]
@@ -37,7 +37,7 @@ def test_idle_replicas_take_turns():
     assert all(0.28 < count / 3000 < 0.39 for count in firsts.values()) and len(firsts) == 3
 
 
-def test_unlike_replicas_share_work_by_their_speed():
+def test_replicas_of_different_speed_share_work_by_their_speed():
     """All requests are long, so each replica ends up with its share of them."""
     speeds = {"server": 8.0, "laptop": 1.0, "desktop": 3.0}
     for draw in (None, Random(3)):
@@ -50,7 +50,7 @@ def test_unlike_replicas_share_work_by_their_speed():
             assert 0.6 < share < 1.4, (draw, running)
 
 
-def test_a_session_leaves_a_slow_replica_within_its_slack():
+def test_a_session_leaves_its_slow_replica_only_if_the_load_exceeds_the_slack():
     assert ranked([Load("slow", 0, 0.1), Load("fast", 0, 10.0)], "slow")[0] == "slow"
     assert ranked([Load("slow", SLACK + 1, 0.1), Load("fast", 0, 10.0)], "slow")[0] == "fast"
 

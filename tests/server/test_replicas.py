@@ -175,7 +175,7 @@ def test_a_conversation_whose_replica_is_killed_continues_elsewhere_with_its_sta
     assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]
 
 
-def test_a_stream_is_resumed_where_it_is(server):
+def test_a_stream_is_resumed_at_the_replica_that_runs_it(server):
     server.wait_ready()
     connection = server.connect()
     body = {"messages": [{"role": "user", "content": "keeps the first busy"}], **LONG}

@@ -29,7 +29,7 @@ def best():
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_documents_come_the_best_first(ranking, best, path):
+def test_the_best_documents_come_first(ranking, best, path):
     order, scores = best
     reply = ranking.post(path, BODY)
     assert reply["model"] == "ranks" and reply["usage"]["prompt_tokens"] == reply["usage"]["total_tokens"] > 0

@@ -194,7 +194,7 @@ def test_stored_responses_are_bounded_and_seen_by_their_owner_only():
             gone({"get": "resp_2", "item": "item_2"}[gone.__name__], b"me")
 
 
-def test_embeddings_are_the_librarys_in_both_forms(server):
+def test_embeddings_equal_those_of_the_library_in_both_forms(server):
     texts = ["The sea", "A fish"]
     reply = server.post("/v1/embeddings", {"input": texts, "model": "quiet"})
     vectors = np.array([one["embedding"] for one in reply["data"]], np.float32)
@@ -227,7 +227,7 @@ def test_wrong_embeddings_are_refused(server, change, param):
 
 
 @pytest.mark.parametrize("most", [0, 1])
-def test_prompts_have_the_librarys_log_probabilities(server, most):
+def test_log_probabilities_of_prompts_equal_those_of_the_library(server, most):
     ids = [server.llm.tokenize("The sea is wide"), server.llm.tokenize("A fish")]
     body = {"prompt": ids, "max_tokens": most, "logprobs": 1, "echo": True, "temperature": 0}
     for choice, prompt in zip(server.post("/v1/completions", body)["choices"], ids, strict=True):

@@ -124,8 +124,8 @@ def reachable(document):
 def answerable(name, body, n):
     """Returns the request for the loaded model, with a short answer. Every second one gets plain messages.
 
-    Else almost all would be refused, as made-up messages have images, files and calls without an answer. Vectors as
-    base64 the documents do not describe, nor most streams.
+    Otherwise almost all would be refused: generated messages have images, files and calls without a result. The
+    documents describe neither vectors in base64 nor most streams, so these are left out.
     """
     if not isinstance(body, dict):
         return body
@@ -146,7 +146,7 @@ def answerable(name, body, n):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_made_up_requests_are_answered_as_the_published_schemas_say(server, operations, name, slow):
+def test_generated_requests_are_answered_as_the_published_schemas_say(server, operations, name, slow):
     operation, root = operations[name]
     ended: Counter[int] = Counter()
 

@@ -66,7 +66,7 @@ def test_calls_at_the_same_time_are_limited_and_a_client_that_leaves_frees_its_p
     until(lambda: tooled.service.tool_calls == 0)
 
 
-def test_servers_end_with_this_one():
+def test_tool_servers_end_with_the_server():
     before = set(threading.enumerate())
     with serving() as server:
         server.service.tools = ToolServers([TINY], connect=PATIENCE, call=PATIENCE)
@@ -76,7 +76,7 @@ def test_servers_end_with_this_one():
 
 
 @pytest.mark.parametrize("options", [("--host", "0.0.0.0", "--insecure"), ("--device", "cpu,cpu")])
-def test_servers_that_anyone_could_use_are_refused(tmp_path, options):
+def test_tools_without_a_key_on_a_public_address_are_refused(tmp_path, options):
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {}}')
     done = CliRunner().invoke(cli, ["serve", str(MODEL), "--mcp", str(file), *options])

@@ -55,7 +55,7 @@ def test_a_model_invents_no_keys():
                 assert json.loads(text).keys() <= {"a"}
 
 
-def test_digits_of_numbers_end():
+def test_numbers_have_a_limited_number_of_digits():
     """Integers have 64 bits, numbers 24 digits in a row, and strings as many as the answer may have."""
     with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as llm:
         seven = llm.tokenize("7")[-1]

@@ -180,7 +180,7 @@ def test_an_end_that_is_text_ends_a_complete_answer_alone():
         tokenizer = load_tokenizer(file.metadata)
     [end] = tokenizer.encode("\n\n")
     grammar = Grammars(tokenizer, tokenizer.vocab_size, frozenset([end])).grammar(Form.of(regex=r"a[\n]*"), after="K")
-    assert allowed(grammar.mask(), tokenizer.vocab_size)[end]  # a thought may have it
+    assert allowed(grammar.mask(), tokenizer.vocab_size)[end]  # it may occur in reasoning
     for text, may in (("K", False), ("a", True)):
         grammar.accept(tokenizer.encode(text)[0])
         assert allowed(grammar.mask(), tokenizer.vocab_size)[end] == may

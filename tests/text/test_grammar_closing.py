@@ -147,7 +147,7 @@ def test_text_is_inside_a_string_and_after_a_backslash_as_in_json(strings, size)
         assert text.copy().order == text.order
 
 
-def test_in_the_middle_of_a_string_no_end_is_looked_for(monkeypatch):
+def test_the_end_of_an_answer_is_not_searched_in_the_middle_of_a_string(monkeypatch):
     """A search for an end once took fifty times as long as the mask, at each token."""
     llguidance = pytest.importorskip("llguidance")
     looked, find = [], Closing._find

@@ -33,7 +33,7 @@ def refuse(source):
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_endless_templates_end(name):
+def test_endless_templates_are_stopped(name):
     refuse(ENDLESS[name])
 
 

@@ -16,7 +16,7 @@ def test_parts_of_text_are_joined_by_lines():
     assert joined("text") == "text"
 
 
-def test_null_is_no_text_of_an_assistant_or_a_tool_and_no_other_field():
+def test_null_is_accepted_only_as_the_content_of_an_assistant_or_a_tool():
     chat = [{"role": "assistant", "content": None, "refusal": None, "tool_calls": None}, {"role": "tool"}]
     assert check_messages(chat) == [{"role": "assistant", "content": ""}, {"role": "tool", "content": ""}]
     assert "tool_calls" not in check_messages([{"role": "assistant", "content": "a", "tool_calls": []}])[0]

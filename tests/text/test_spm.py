@@ -50,7 +50,7 @@ def test_any_text_is_restored(text):
 
 @given(st.binary())
 def test_any_bytes_are_restored_except_the_space_marker(data):
-    # After a character cut short the mark stays a mark, as in llama.cpp: its first byte counts to that character.
+    # After an incomplete character the space marker stays, as in llama.cpp: its first byte counts to that character.
     space = "▁".encode()
     assert BARE.decode_bytes(BARE.encode(data)).replace(space, b" ") == data.replace(space, b" ")
 
@@ -74,7 +74,7 @@ def test_a_stream_that_continues_a_prompt_keeps_its_first_space():
     assert TOKENIZER.stream(continues=True).feed(word) == " ab"
 
 
-def test_scores_and_not_lengths_choose():
+def test_scores_decide_and_not_lengths():
     tokens = FIELDS["tokenizer.ggml.tokens"]
     assert [tokens[i] for i in BARE.encode("aba")] == ["aba"]  # "ab" beats "ba", then "aba" is there
     assert [tokens[i] for i in BARE.encode("a b")] == ["a▁b"]
@@ -86,7 +86,7 @@ def test_incomplete_characters_become_byte_tokens():
 
 
 @pytest.mark.parametrize("text", ["ab", "a" * 100, "<0x41>", "</s>"])
-def test_the_cache_changes_nothing(text):
+def test_the_cache_does_not_change_the_ids(text):
     fresh = SpmTokenizer(FIELDS)
     assert fresh.encode(text) == fresh.encode(text)
 

@@ -56,7 +56,7 @@ def test_unknown_characters_in_a_row_are_one_token_also_over_spaces():
         ("a\x00\x7fb", "a\x00b"),
     ],
 )
-def test_texts_are_normalised(text, form):
+def test_the_text_is_normalised_before_it_is_split(text, form):
     assert TOKENIZER.encode(text) == TOKENIZER.encode(form)
 
 

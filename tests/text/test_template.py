@@ -58,7 +58,7 @@ def render(source, messages=PLAIN, **options):
         ),
     ],
 )
-def test_prompts_of_real_files(name, expected):
+def test_templates_of_real_files_render_the_recorded_prompts(name, expected):
     metadata = golden_metadata(name)
     tokens = metadata["tokenizer.ggml.tokens"]
     bos = tokens[load_tokenizer(metadata).bos]
@@ -226,7 +226,7 @@ def test_no_rwkv_message_holds_its_own_end(turns):
         ("mistral3", "<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][INST]Hi[/INST]Yo.</s>[INST]Bye[/INST]"),
     ],
 )
-def test_built_in_prompts(name, expected):
+def test_built_in_templates_render_the_expected_prompts(name, expected):
     assert render(name) == expected
 
 
@@ -340,7 +340,7 @@ def test_arguments_that_are_json_text_reach_the_template_as_values():
         ([{"role": "assistant", "tool_calls": "f"}], r"messages\[0\].tool_calls must be a list"),
     ],
 )
-def test_bad_messages_are_refused_by_their_place(messages, message):
+def test_bad_messages_are_refused_with_their_position(messages, message):
     with pytest.raises(BadInput, match=message):
         render("chatml", messages)
 

@@ -227,7 +227,7 @@ def test_tools_without_descriptions_are_shown(templates):
                 assert "weather" in template.render([matrix.QUESTION], tools=tools), (name, tools)
 
 
-def test_no_date_is_fixed(templates):
+def test_templates_show_the_current_date(templates):
     """Dates are today's in every template that shows one."""
     dated = [name for name, source in TEMPLATES.items() if "date_string" in source or "strftime_now" in source]
     assert len(dated) >= 8

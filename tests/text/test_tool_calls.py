@@ -117,7 +117,7 @@ def read(form, pieces):
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_call_that_is_cut_off_is_no_text(name):
+def test_a_call_that_is_cut_off_is_not_shown_as_text(name):
     """At every length: no markup in the text, and only names of tools that were written out."""
     one, other = WRITTEN[name]
     whole = one + other
@@ -131,7 +131,7 @@ def test_a_call_that_is_cut_off_is_no_text(name):
         assert [call.name for call in calls] == ["weather", "now"][: len(calls)], (end, calls)
 
 
-def test_json_after_the_beginning_of_an_answer_is_no_call_without_marks():
+def test_json_inside_an_answer_is_not_read_as_a_call_without_marks():
     call = '{"name": "now", "arguments": {}}'
     for before in ("", "Look: "):
         text, calls = read(BY_NAME["llama3"], [before, call] if before else [call])
@@ -144,7 +144,7 @@ def test_a_truncated_call_has_its_name_and_the_arguments_so_far():
     assert found == [Call("weather", '{"city": "Ro')]
 
 
-def test_every_form_is_tried():
+def test_every_format_of_calls_is_tested():
     assert WRITTEN.keys() == BY_NAME.keys()
 
 

@@ -1,4 +1,4 @@
-"""Saved chats with images: they open and go on as before, whatever the model sees."""
+"""Saved chats with images: they open and continue as before, whether or not the model supports images."""
 
 import shutil
 

@@ -82,7 +82,7 @@ def test_models_and_props_report_vision(server):
 
 
 def test_allowed_urls_give_the_same_answer_in_all_apis(server, monkeypatch):
-    """Only the fetch of bytes is replaced: who resolves, connects and parses has tests of its own."""
+    """Only the fetch of bytes is replaced: resolving, connecting and parsing have their own tests."""
     asked = []
 
     async def image_at(url, *_):

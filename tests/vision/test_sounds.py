@@ -147,7 +147,7 @@ def test_wrong_files_are_refused_in_one_line(tmp_path):
         "a.blk.1.conv_norm.bias": np.ones(19),
     }
     wrong += [(both_sides, others | {name: array.astype(np.float32)}, name) for name, array in names.items()]
-    write(tmp_path / "a.gguf", "clip", both_sides, others)  # with a table of what the model says
+    write(tmp_path / "a.gguf", "clip", both_sides, others)  # with a table for the model's own speech
     assert read_senses(tmp_path / "a.gguf").kinds == ("audio",)
     for values, changed, named in wrong:
         every = changed if len(changed) > 1 else tensors | changed

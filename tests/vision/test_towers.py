@@ -223,7 +223,7 @@ def test_wrong_numbers_of_tiles_are_refused_in_one_line(tmp_path, key, value):
 def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys, tensors | {"a.blk.0.ln1.weight": np.ones(8, np.float32)})
-    read_senses(tmp_path / "a.gguf")  # sounds are another matter
+    read_senses(tmp_path / "a.gguf")  # the tower for sounds is not read here
     write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(32, np.float32)})
     with pytest.raises(UnsupportedModel, match=name):
         read_senses(tmp_path / "a.gguf")

@@ -1,4 +1,4 @@
-"""The text of a file that goes with a message: text, source code, or a PDF."""
+"""The text of a file that is sent with a message: text, source code, or a PDF."""
 
 import os
 from pathlib import Path

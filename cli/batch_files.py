@@ -101,7 +101,7 @@ class Output:
 def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
     """The answered ids in a locked file. Removes an incomplete last line, and errors of `ids`."""
     path = lock.target
-    with open(path, "rb") as file:  # so that a large file that is no batch, such as a model, is not read completely
+    with open(path, "rb") as file:  # so that a large file that is not a batch, such as a model, is not read completely
         data = file.read(1)
         data += file.read() if data == BEGINNING[:1] else b""
     whole, newline, rest = data.rpartition(b"\n")

@@ -52,7 +52,7 @@ def command(
     """Show the dispatches of a step of MODEL, a synthetic model or the built-in model. Nothing is loaded or run.
 
     Below each dispatch is its op, with what passes have fused into it, and what it binds. The second table says how
-    often each pass fired, and what the step would have in addition without it.
+    often each pass fired, and how many more dispatches the step would have without it.
     """
     unknown = sorted(set(without) - set(NAMES))
     if unknown:

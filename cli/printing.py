@@ -23,7 +23,7 @@ def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), notes: Sequence[str] = (),
     longest: int = LONGEST,
 ) -> None:  # fmt: skip
-    """Prints rows below their headings, each followed by its note. Columns named in `right` are aligned there.
+    """Prints rows below their headings, each followed by its note. Columns named in `right` are aligned to the right.
 
     Columns that are empty in all rows are left out. Words of up to `longest` cells are never split.
     """

@@ -21,7 +21,7 @@ BYTE_TOKEN = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
 def sentencepiece(folder: Path, size: int) -> dict[str, Value]:
-    """The metadata for a model with `size` embeddings. Tokens beyond are left out."""
+    """The metadata for a model with `size` embeddings. Tokens beyond that number are left out."""
     vocabulary = Vocabulary(size)
     for number, (text, score, kind) in enumerate(_pieces(read_small(folder / "tokenizer.model"))):
         if number < size:

@@ -77,11 +77,11 @@ class Runner(ABC):
         return self.model.head if isinstance(self.model, Predicting) else None
 
     def draft(self, batch: Batch, sampling: SamplingInputs, number: int = 0) -> PendingStep:
-        """Submits step `number` of a draft of the head over one token of each sequence; samples those after them."""
+        """Submits step `number` of a draft of the head: reads one token of each sequence, and samples the next ones."""
         raise NotImplementedError("the model has no head in use")
 
     def _link(self, number: int) -> int:
-        """The block of the head that drafts token `number`; the last drafts those after its own, too."""
+        """The block of the head that drafts token `number`. The last block also drafts all later tokens."""
         assert self.head is not None, "it drafts"
         return min(number, self.head.links - 1)
 

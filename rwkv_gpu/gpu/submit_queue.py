@@ -24,7 +24,7 @@ PORTION = 0.008  # seconds of work per submit: tokens become available in such p
 SPIN = 0.005  # seconds: for longer steps, a late wake-up matters little
 MOST_SPARES = 16  # maximum spare command buffers: wgpu-native does not free commands that were not submitted
 PARTS = 6  # number of submits of a prompt step if the GPU is idle: it starts while the rest is encoded
-LEAST_IN_PARTS = 32  # minimum rows for that: smaller steps take little longer to compute than to encode
+LEAST_IN_PARTS = 32  # minimum rows for PARTS: smaller steps take little longer to compute than to encode
 RECORDED = 3  # if a step takes less than this many times its recording time, another thread finishes its commands
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 

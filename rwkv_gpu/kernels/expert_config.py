@@ -192,7 +192,7 @@ class ExpertMatrixTile:
 
 
 def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: ExpertMatrixTile) -> ExpertConfig:
-    """Tiles on matrix units; W is decoded once for all choices of an expert, and x is rounded before."""
+    """Tiles on matrix units; W is decoded once for all choices of an expert, and x is rounded in advance."""
     return ExpertConfig(
         "moe/expert_gemm_matrix",
         wg=subgroup_width * tile.along_m * tile.along_k,

@@ -236,7 +236,7 @@ GEMM_INT8 = GemmKernel(
     op="linear",
     holes=(PACKED_FORMAT, *TILED, BIAS),
     shared=(*DECODING, *PRODUCT, "lib/dot16"),
-    needs=Needs(lanes=LEAST_SUBGROUP),  # required by quantise_rows, which runs before
+    needs=Needs(lanes=LEAST_SUBGROUP),  # required by quantise_rows, which runs first
     tolerance=INT16,
     trials=_int8_trials,
     candidates=_int8_candidates,

@@ -251,14 +251,14 @@ def skinny_gemm(
 ) -> GemmConfig:
     """Workgroups stage a few rows of x, as integers, for many rows of W.
 
-    If they copy rows or stage none, a separate dispatch must quantise x before.
+    If they copy rows or stage none, a separate dispatch must quantise x first.
     """
     more |= {"lanes_per_row": min(lanes_per_row, subgroup_width), "activations": activations}
     return GemmConfig("linear/skinny_gemm", wg, r, tb, subgroup_width=subgroup_width, **more)
 
 
 def gemm_int8(wg: int, lanes_per_row: int, r: int, tb: int, *, prefetch_depth: int = 2, **more: Any) -> GemmConfig:
-    """Tiles of integers; x is quantised once, before."""
+    """Tiles of integers; x is quantised once, in advance."""
     more |= {"lanes_per_row": lanes_per_row, "prefetch_depth": prefetch_depth}
     return GemmConfig("linear/gemm_int8", wg, r, tb, **more)
 
@@ -288,7 +288,7 @@ class MatrixTile:
 
 
 def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTile(), *, fill: int = 0) -> GemmConfig:
-    """Tiles on matrix units; x is rounded once, before."""
+    """Tiles on matrix units; x is rounded once, in advance."""
     return GemmConfig(
         "linear/gemm_matrix",
         wg=subgroup_width * tile.along_m * tile.along_t * tile.along_k,

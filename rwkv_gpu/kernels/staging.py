@@ -82,7 +82,7 @@ def _takes_single_pass(config: GemmConfig, matrices: Matrices) -> bool:
 
 
 def _single_pass(config: GemmConfig, width: int) -> GemmConfig:
-    """The config as one of gemv_single_pass, which prefetches no more chunks than a lane has."""
+    """Converts the config to gemv_single_pass, with a prefetch of at most as many chunks as a lane has."""
     chunks = -(-width // (32 * config.lanes_per_row))
     return replace(config, kernel="linear/gemv_single_pass", prefetch_depth=min(config.prefetch_depth, chunks))
 

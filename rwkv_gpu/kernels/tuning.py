@@ -95,9 +95,9 @@ class AttentionTuning:
     prefetch_keys: int  # keys that a lane loads at a time if lanes share keys
     prefetch_numbers: int  # maximum numbers of these keys
     matrix_decode_positions: int  # positions of all sequences from which decode uses matrix units; 0: never
-    matrix_decode_sharing: int  # minimum query heads per KV head for that
-    matrix_decode_head_size: int  # maximum head size for that
-    matrix_decode_workgroups: int  # maximum number of workgroups for that
+    matrix_decode_sharing: int  # minimum query heads per KV head to use them
+    matrix_decode_head_size: int  # maximum head size to use them
+    matrix_decode_workgroups: int  # maximum number of workgroups in that case
     latent_run_length: int  # positions of a run in decode over latents on matrix units, at least
     latent_workgroups: int  # maximum number of workgroups for decode over latents on matrix units
     latent_prefetch: int  # blocks of latents that a workgroup loads ahead: 0 or 1

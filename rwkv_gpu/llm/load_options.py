@@ -151,7 +151,7 @@ class Files:
 
 
 def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> "Senses | None":
-    """A given projector of a model, or the one next to it if it `finds` that; none on several devices."""
+    """The given projector of a model or, with `finds`, the one next to the model; none on several devices."""
     if devices > 1:
         if mmproj is not None:
             raise BadInput(

@@ -1,7 +1,7 @@
 """Chats in one file: branches of a conversation with messages, settings and token ids, and the current state.
 
 The state lets the model continue the current branch at once. It is used only with the identical model file; another
-copy of the model recomputes it. Another model reads the messages anew, with its own template.
+copy of the model recomputes it. Another model reads the messages again, with its own template.
 """
 
 import os

@@ -152,7 +152,7 @@ class Store:
         return replace(gone, nbytes=nbytes)
 
     def copy(self, paths: Sequence[Path], name: str) -> None:
-        """Gives a model another name. The new files are hard links, which take no room."""
+        """Gives a model another name. The new files are hard links, which take no disk space."""
         plain = own_name(name)
         if self.matching(f"{plain}.gguf"):
             raise BadInput(f"there is a model {plain} already; delete it, or give another name")

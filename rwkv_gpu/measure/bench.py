@@ -58,7 +58,7 @@ class Result:
 
     @property
     def tokens_per_joule(self) -> float | None:
-        """Tokens per joule over all passes; None without a meter, or if a pass is too short for it."""
+        """Tokens per joule over all passes; None without a meter, or if a pass is too short to measure."""
         return self.workload.total * len(self.passes) / self.joules if self.joules else None
 
     @property

@@ -32,7 +32,7 @@ def sample(file: GGUFFile, tensor: TensorInfo, first: int) -> Stored:
 
 
 def matrix_samples(file: GGUFFile) -> list[Stored]:
-    """Samples of the narrowest large enough matrix of each format."""
+    """Samples of one matrix of each format: the narrowest that is large enough."""
     matrices = [t for t in file.tensors.values() if len(t.shape) == 2 and t.shape[0] >= OUT]
     by_format = {t.type: t for t in sorted(matrices, key=lambda t: -t.shape[-1])}
     return [sample(file, tensor, OUT) for tensor in by_format.values()]

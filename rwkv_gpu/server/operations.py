@@ -152,7 +152,7 @@ async def slot_action(service: Service, call: Call) -> Response:
     if action not in ("save", "restore", "erase"):
         raise ApiError(400, f"action is {shown(action)}; it must be save, restore or erase", param="action")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise ApiError(400, f"{number[:40]!r} is not a number of a slot", param="id_slot")
+        raise ApiError(400, f"{number[:40]!r} is not the number of a slot", param="id_slot")
     name = "" if action == "erase" else file_name(call.body)
     served, llm = await service.use(call, model_name({**call.body}))
     every = service.slots(served)

@@ -31,7 +31,7 @@ class Head:
         self.read: Array = np.empty((0, self.keys["embedding_length"]))
 
     def feed(self, tokens: npt.ArrayLike, rows: Array) -> tuple[Array, Array]:
-        """Reads tokens with the rows before them. Returns its logits and rows."""
+        """Reads tokens, each with the row of the token before it. Returns the head's logits and rows."""
         token = self._normed(self._of("token_embd.weight")[tokens], self._at("nextn.enorm.weight"))
         row = self._normed(rows, self._at("nextn.hnorm.weight"))
         count = len(token)

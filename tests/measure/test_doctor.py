@@ -49,7 +49,7 @@ def test_every_trial_is_right_on_a_sound_device(fast_device):
 def test_every_op_and_every_format_is_tried(fast_device):
     every = all_cases(fast_device)
     said = {name for name in vars(Ops) if not name.startswith("_")} - {"layer", "linears", "given", "add_given"}
-    said.remove("write_latents")  # by the kernel of latent attention
+    said.remove("write_latents")  # the trial of latent attention covers it
     assert said - {"expert_glu", "expert_linear", "expert_sum"} <= {trial.op for trial in every}
     assert "experts" in {trial.op for trial in every}
     for op in ("embed", "linear", "experts"):

@@ -1,4 +1,4 @@
-"""Runs of the context: similar rows have equally many, a long row has more, and each run has a workgroup."""
+"""Runs of the context: similar rows have the same number, a long row has more, and each run has a workgroup."""
 
 from collections.abc import Iterable
 

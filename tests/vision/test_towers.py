@@ -47,7 +47,7 @@ def golden(name):
 
 
 def pixels_of(prepared, how):
-    """Returns the pixels of an image as its tower reads them, [n, 3], from its patches, tile by tile."""
+    """Returns the pixels that a tower reads, [n, 3], from the patches of an image, tile by tile."""
     each = []
     for unit in prepared.units:
         width, merge, side = unit.grid.width, how.merge, how.patch

@@ -24,7 +24,7 @@ class Proposer:
     free = False  # drafts take no model steps; their gain is then watched while drafting is off
     queued = False  # drafts are computed by steps that are queued before the one that verifies them
     steps = 0  # model steps of the last drafts
-    read = False  # whether texts were read before them
+    read = False  # whether texts were read before these drafts
 
     @property
     def compile_seconds(self) -> float:

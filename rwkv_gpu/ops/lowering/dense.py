@@ -131,7 +131,9 @@ def spread(to: Lowering, node: Node, op: Spread) -> None:
 
 
 def _column_of(columns: Columns) -> npt.NDArray[np.uint32]:
-    """For each column of the large vocabulary: its column in the small one, or a number beyond all columns if none."""
+    """For each column of the large vocabulary: its column in the small one, or a number beyond all columns if it has
+    none.
+    """
     column = np.full(columns.count, len(columns.ids), np.uint32)
     column[columns.ids] = np.arange(len(columns.ids))
     return column

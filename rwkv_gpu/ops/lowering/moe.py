@@ -171,7 +171,7 @@ def decoded_parts(shard: Shard) -> tuple[str, ...]:
 
 
 def _rows_of(to: Lowering, node: Node, matrices: Matrices, op: Mixture, used: int) -> Value:
-    """The rows of x that the kernel reads: floats, or rounded to float16 before."""
+    """The rows of x that the kernel reads: floats, or rows that were rounded to float16."""
     if op.quantised_x:
         return op.quantised_x.value
     if not _on_matrix_units(to, node, matrices, used):

@@ -59,7 +59,7 @@ def _ssd_by_rows(
     """Emits the recurrence token by token; several workgroups per head and sequence share the rows of its state."""
     heads, size, columns = op.state.shape
     lanes_per_row, rows, unroll = spread(size, columns, to.target)
-    if op.merges:  # with the workgroup size of the dispatch before
+    if op.merges:  # with the workgroup size of the previous dispatch
         rows = math.gcd(size, int(workgroup_lanes(to.dispatches[-1].linked)) // lanes_per_row)
     lanes = rows * lanes_per_row
     block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))

@@ -47,7 +47,7 @@ def through_rows(
 def written(
     to: Lowering, node: Node, hole: str, quantises: Quantised | None, sums: Sequence[str] = STORES_QUANTISED
 ) -> tuple[tuple[str, ...], Mapping[str, Constant], Mapping[str, Operand]]:
-    """The parts, constants and operands that write y, and also quantised if asked for; `sums` are for integers."""
+    """The parts, constants and operands that write y, and if requested also quantised y; `sums` are for integers."""
     if quantises is None:
         return (f"{hole}/floats",), {}, {}
     if quantises.unit:

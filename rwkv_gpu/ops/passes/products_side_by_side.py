@@ -29,7 +29,7 @@ from ..target import Target
 
 
 def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
-    """Moves each such product to just after the others of its x. Returns the number of moves."""
+    """Moves each such product directly behind the other products of its x. Returns the number of moves."""
     if not graph.shape.row_each:
         return 0
     fired = 0

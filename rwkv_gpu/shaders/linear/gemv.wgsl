@@ -17,7 +17,7 @@ const GROUPS = WG / LANES_PER_ROW;
 const STAGED = LANES_PER_ROW * PREFETCH;            // chunks of a row of x in workgroup memory
 const SUMS = R * TB;
 const LOADS = (STAGED * CHUNK + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
-const EVEN = LOADS * WG == STAGED * CHUNK;      // true if all lanes stage equally many
+const EVEN = LOADS * WG == STAGED * CHUNK;      // true if all lanes stage the same number
 const EARLY = SUMS / PER_OUT <= LANES_PER_ROW;   // true if a lane has at most one output
 const FOLD = TB > 2u;                   // true if weights are scaled before they are multiplied, once for all rows t
 

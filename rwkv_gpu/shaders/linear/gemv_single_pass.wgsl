@@ -17,7 +17,7 @@ const BLOCK = WG / LANES_PER_ROW * R;            // rows of W for a workgroup
 const CHUNKS = WIDTH / 32u;
 const TURNS = STAGED / LANES_PER_ROW;                    // chunks of a row for a lane
 const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x per lane
-const EVEN = OWN * WG == WIDTH / 4u;            // true if all lanes have equally many
+const EVEN = OWN * WG == WIDTH / 4u;            // true if all lanes have the same number
 const SHUFFLED_LANES = min(SUBGROUP, LANES_PER_ROW & (~LANES_PER_ROW + 1u));   // lanes of a row whose sums shuffles add: a power of two
 const SUBGROUPS_PER_ROW = LANES_PER_ROW / SHUFFLED_LANES;              // subgroups of a row, whose sums are added in workgroup memory
 const MEETS_IN_MEMORY = SUBGROUPS_PER_ROW > 1u;

@@ -43,7 +43,7 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
 // needs linear/skinny/shared_x: place, scale_at; norm: gained; rows: x4; sum: group_sum
 const WHOLE = PIECED == 0u;             // true if a whole row is staged at once
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
-const EVEN = LOADS * WG == STAGED * 8u;         // true if all lanes stage equally many
+const EVEN = LOADS * WG == STAGED * 8u;         // true if all lanes stage the same number
 const BATCH = min(LOADS, max(1u, 4u / TB));
 
 const_assert WG % 8u == 0u;

@@ -51,7 +51,7 @@ fn conclude(first: vec4f, block: Block, lane: u32) {
 //# group_norm: y = with_bonus(norm(S r) · weight + bias) · gate, normed over the head if there is a norm
 // needs gate: gate_of; kernel: with_bonus; recurrence/walk: item_place, y4; y: write_y
 // needs recurrence/sums: token_sum, token_sum_of_squares
-@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [D / 4] each, weight and bias of the norm from GAIN on
+@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [D / 4] each; from GAIN on, weight and bias of the norm
 
 var<workgroup> token_mean: array<f32, BLOCK>;       // the mean of S r
 var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / the deviation of S r

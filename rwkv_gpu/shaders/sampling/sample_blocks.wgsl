@@ -89,7 +89,7 @@ fn few_at(row: u32, draw: Draw, base: u32) -> Few {
     return few;
 }
 
-// NaN or +inf, by the bits: comparisons with NaN are folded away.
+// Tests the bits for NaN or +inf, because compilers remove comparisons with NaN.
 fn is_bad(x: f32) -> bool {
     let bits = bitcast<u32>(x);
     return (bits & 0x7f800000u) == 0x7f800000u && bits != 0xff800000u;

@@ -61,6 +61,8 @@ def test_a_first_argument_that_looks_like_a_model_is_one(tmp_path):
     missing = run("chat", "nowhere.gguf", "hello", *GREEDY)
     assert missing.exit_code == 2
     assert "nowhere.gguf" in missing.stderr
+    for typo in ("model.ggu", "model.guf", "model.onnx"):
+        assert run("chat", typo, "hello", *GREEDY).exit_code == 2
     note = tmp_path / "notes.txt"
     note.write_text("The sea", encoding="utf-8")
     assert run("chat", note, "hello", *GREEDY).exit_code == 2  # a path is a path if it exists

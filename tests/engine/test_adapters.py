@@ -273,7 +273,7 @@ BAD = {
             folder, "llama", "x",
             more={f"blk.0.attn_norm.weight.lora_{end}": np.ones(n, "f") for end, n in (("a", (2, 1)), ("b", (64, 2)))},
         ),
-        "convolutions, norms and experts",
+        "convolutions, norms, experts",
     ),
     "a whole tensor": (
         lambda folder: write(folder, "llama", "x", more={"blk.0.attn_norm.weight": np.ones(64, "f")}), "modules_to_save"

@@ -87,8 +87,8 @@ def test_the_mask_is_never_a_token_of_an_answer():
     ("use", "says"),
     [
         (lambda llm: llm.generate("a", schema={"type": "integer"}), "takes no schema"),
-        (lambda llm: llm.logprobs("hello"), "prefixes predict none"),
-        (lambda llm: llm.perplexity("hello"), "prefixes predict none"),
+        (lambda llm: llm.logprobs("hello"), "does not predict the next token"),
+        (lambda llm: llm.perplexity("hello"), "does not predict the next token"),
     ],
 )
 def test_options_that_need_tokens_in_order_are_refused(use, says):
@@ -97,7 +97,7 @@ def test_options_that_need_tokens_in_order_are_refused(use, says):
 
 
 def test_options_of_models_that_read_in_order_are_refused():
-    with pytest.raises(BadInput, match="takes no context shift"):
+    with pytest.raises(BadInput, match="supports no context shift"):
         opened(context_shift=4)
 
 

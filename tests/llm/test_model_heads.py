@@ -75,7 +75,7 @@ def test_a_head_that_does_not_fit_is_reported_in_one_line_and_the_model_answers(
         assert not llm.info.drafts
     done = CliRunner().invoke(cli, ["generate", str(damaged), "--device", "cpu", "-p", "a", "-n", "3"])
     assert done.exit_code == 0
-    notes = [line for line in done.stderr.splitlines() if "own head" in line]
+    notes = [line for line in done.stderr.splitlines() if "draft head is not used" in line]
     assert len(notes) == 1
     assert "nextn.eh_proj" in notes[0]
 

@@ -289,7 +289,9 @@ def test_t5_refuses_a_table_of_biases_that_does_not_fit(tmp_path):
         loaded(tmp_path, whole)
 
 
-@pytest.mark.parametrize(("arch", "why"), [("gemma3", "windows behind a query"), ("lfm2", "see those that follow")])
+@pytest.mark.parametrize(
+    ("arch", "why"), [("gemma3", "limit only earlier positions"), ("lfm2", "attend to later ones")]
+)
 def test_other_architectures_with_attention_to_both_sides_are_refused(arch, why, tmp_path):
     whole = parts(f"tiny-{arch}")
     whole.set(f"{arch}.{KEY}", BOOL, False)

@@ -103,6 +103,7 @@ def test_without_ray_a_line_names_the_package(tmp_path):
     command = [sys.executable, "-c", code, "batch", str(lines), "-", "--ray", "auto"]
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == 2
-    assert found.stderr == "rwkv-gpu: this needs Ray; in a clone of rwkv-gpu, install it by: pip install '.[ray]'\n"
+    remedy = f"in a clone of rwkv-gpu, install it by: {sys.executable} -m pip install '.[ray]'"
+    assert found.stderr == f"rwkv-gpu: this needs Ray; {remedy}\n"
     with pytest.raises(BadInput, match="not an option"):
         settings_of({"ray": "auto"})

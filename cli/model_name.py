@@ -20,7 +20,8 @@ from .folders import agreed, hub, pull, store
 
 # Neither spaces nor punctuation of sentences, and at least one digit, slash or colon.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
-OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".prefab", ".bin", ".ckpt", ".ggml", ".onnx", ".ggu", ".guf"  # two typos
+TYPOS = ".ggu", ".guf"
+OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".prefab", ".bin", ".ckpt", ".ggml", ".onnx", *TYPOS
 Command = Callable[..., Any]
 BUILTIN = "builtin"  # the model that ships with the package
 

@@ -202,7 +202,7 @@ def test_what_needs_a_server_is_absent(site, page):
     for name, kind, data in files:
         page.set_input_files("#files", {"name": name, "mimeType": kind, "buffer": data})
         if name != "a.txt":
-            expect(page.locator("#notice")).to_contain_text("no server" if name == "a.pdf" else "reads text only")
+            expect(page.locator("#notice")).to_contain_text("needs a server" if name == "a.pdf" else "reads text only")
     expect(page.locator(".chip")).to_have_text(re.compile("a.txt"))
 
 

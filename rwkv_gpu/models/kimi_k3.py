@@ -21,7 +21,8 @@ LIMIT = 1e-3, 1e6  # range of the limits of gates
 class KimiK3(Hybrid):
     """A model whose layers i · period begin a new residual stream."""
 
-    scores: tuple[tuple[Weight, Weight], ...]  # [1, D] each, of streams before attention and before feed-forwards
+    # [1, D] each, of streams before attention and before feed-forwards; the first attention reads a single stream
+    scores: tuple[tuple[Weight | None, Weight], ...]
     last_score: Weight
     period: int
 
@@ -36,9 +37,9 @@ class KimiK3(Hybrid):
                 x = second(g, self._mean(g, (*past, x), of_second), x, self.eps)
         return self._mean(g, (*past, x), self.last_score)
 
-    def _mean(self, g: Ops[Tensor], streams: tuple[Tensor, ...], score: Weight) -> Tensor:
+    def _mean(self, g: Ops[Tensor], streams: tuple[Tensor, ...], score: Weight | None) -> Tensor:
         """sum_i p_i · x_i of these streams, p = softmax_i(w · norm(x_i))"""
-        if len(streams) == 1:
+        if score is None:
             return streams[0]
         scores = g.linears(streams, [score] * len(streams), norm=Rms(None, self.eps))
         return g.row_matrix(g.softmax(reduce(g.concat, scores)), reduce(g.concat, streams))
@@ -63,10 +64,11 @@ def load(file: GGUFFile) -> Hybrid:
     def score(name: str) -> Weight:
         return tensors.take(f"{name}_res_score.weight", 1, width)
 
+    tensors.skip("blk.0.attn_res_score.weight")
     return source.model(
         [(first(i), source.second(i, experts, then)) for i in layers],
         kind=KimiK3,
-        scores=tuple((score(f"blk.{i}.attn"), score(f"blk.{i}.ffn")) for i in layers),
+        scores=tuple((score(f"blk.{i}.attn") if i else None, score(f"blk.{i}.ffn")) for i in layers),
         last_score=score("output"),
         period=source.integer("attn_res.block_size", 1, 1024),
     )

@@ -17,7 +17,7 @@ from rwkv_gpu.vision.pixels import picture_of
 from rwkv_gpu.vision.senses import Senses
 from tests.golden.record_images import MODELS, image, sizes_of
 from tests.golden_files import OWN
-from tests.vision.test_towers import EACH, golden
+from tests.vision.test_towers import EACH, ON_GPU, golden
 
 GREEDY = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
 
@@ -76,7 +76,7 @@ def test_logits_after_two_images_in_numpy_equal_those_of_llama_cpp(name, chunk):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_logits_after_two_images_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
     chunk = 128 if golden(name)[0].whole else 64  # a step contains all rows that must be read together
     engine, request, logits = engine_of(name, fast_device, chunk_size=chunk)

@@ -17,7 +17,7 @@ from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows, pack_rows, split_rows
 from . import native
 from .device import Buffer, Device
-from .staging import Staging, split
+from .staging import Staging, Target, split
 from .weights import (
     BY_NAME,
     DeviceWeight,
@@ -126,9 +126,9 @@ def load_weights(
     staging = Staging(device, STAGING, 2 * IN_FLIGHT)
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="rwkv-gpu-load") as pool:
         jobs = (partial(_stage, file, piece, staging.take()) for place in places for piece in _pieces(place))
-        for piece, upload in _ahead(pool, jobs):
+        for piece, upload, goals in _ahead(pool, jobs):
             place = piece.place
-            staging.copy(upload, targets(place.shard, place.where, piece.row, piece.rows))
+            staging.copy(upload, goals)
             if piece.is_last:
                 exchange(device, place.parameter.format, place.shard, place.where)
             done += piece.nbytes
@@ -138,16 +138,16 @@ def load_weights(
     return weights
 
 
-def _stage(file: GGUFFile, piece: Piece, upload: "native.Upload") -> tuple[Piece, "native.Upload"]:
+def _stage(file: GGUFFile, piece: Piece, upload: "native.Upload") -> tuple[Piece, "native.Upload", Sequence[Target]]:
     """Reads a piece and splits its rows into planes in a staging buffer."""
     place = piece.place
-    sizes = [nbytes for _, _, nbytes in targets(place.shard, place.where, piece.row, piece.rows)]
-    parts = split(upload.memory, sizes)
+    goals = targets(place.shard, place.where, piece.row, piece.rows)
+    parts = split(upload.memory, [nbytes for _, _, nbytes in goals])
     planes = len(place.where.row_bytes)
     split_rows(place.parameter.format, piece.read(file), parts[:planes])
     for part in parts[planes:]:
         part[:] = place.where.table
-    return piece, upload
+    return piece, upload, goals
 
 
 def write_weights(device: Device, file: GGUFFile, places: Iterable[Place]) -> None:

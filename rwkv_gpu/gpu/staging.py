@@ -58,8 +58,9 @@ def aligned(nbytes: int) -> int:
 
 def split(memory: npt.NDArray[np.uint8], sizes: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
     """The parts of a staging buffer's memory for targets of these sizes, and zeros in the gaps."""
-    ends = np.cumsum([aligned(nbytes) for nbytes in sizes])
-    parts = [memory[end - aligned(nbytes) : end] for end, nbytes in zip(ends, sizes, strict=True)]
-    for part, nbytes in zip(parts, sizes, strict=True):
-        part[nbytes:] = 0
-    return [part[:nbytes] for part, nbytes in zip(parts, sizes, strict=True)]
+    parts, at = [], 0
+    for nbytes in sizes:
+        memory[at + nbytes : at + aligned(nbytes)] = 0
+        parts.append(memory[at : at + nbytes])
+        at += aligned(nbytes)
+    return parts

@@ -97,7 +97,7 @@ class GraniteSwitch(Layered):
 
 
 def load(file: GGUFFile) -> GraniteSwitch:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     form, tensors = granite(source), source.tensors
     ends, attentions = source.ends(form), source.attentions(form)

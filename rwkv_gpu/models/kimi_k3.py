@@ -46,7 +46,7 @@ class KimiK3(Hybrid):
 
 
 def load(file: GGUFFile) -> Hybrid:
-    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     tensors, layers, heads, width = source.tensors, range(source.sizes.layers), source.heads, source.sizes.width
     kv_heads, latent = source.kv_heads([heads] * len(layers)), source.latent_sizes(heads)

@@ -317,7 +317,7 @@ def test_models_are_managed_with_an_admin_key(make_page, tmp_path):
         page.click("[aria-label='Unload given']")
         page.click("[aria-label='Delete given']")
         page.click("dialog >> nth=1 >> button.primary")
-        expect(page.locator("dialog .failed")).to_contain_text("no downloaded model")
+        expect(page.locator("dialog .failed")).to_contain_text("given is not a downloaded model")
         page.click("dialog >> text=Close")
 
 

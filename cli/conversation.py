@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rwkv_gpu import LLM, Chat, Event, Generation
-from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.errors import BadFile, BadInput, is_count
 from rwkv_gpu.llm.completion import Settings
 from rwkv_gpu.llm.completion import sampling as checked
 from rwkv_gpu.llm.images import BLIND, Image
@@ -152,8 +152,7 @@ class Conversation:
 
     def switch(self, number: str) -> None:
         """Continues in another branch; numbers start at 1."""
-        is_number = number.isascii() and number.isdigit() and len(number) < 10
-        if not is_number or not 1 <= int(number) <= len(self.branches):
+        if not is_count(number) or not 1 <= int(number) <= len(self.branches):
             there = (
                 f"the branches are 1 to {len(self.branches)}" if len(self.branches) > 1 else "there is only this one"
             )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadInput, is_count
 from rwkv_gpu.measure.sizes import counted
 
 from .chat_preset import save_preset
@@ -98,7 +98,7 @@ def fork(conversation: Conversation, number: str) -> None:
 
 
 def history(conversation: Conversation, count: str) -> None:
-    if count and not (count.isascii() and count.isdigit() and len(count) < 10):
+    if count and not is_count(count):
         raise BadInput(f"/history takes a number of messages, not {count!r}")
     if not conversation.chat.messages:
         conversation.screen.note("the chat is empty")

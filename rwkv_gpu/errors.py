@@ -24,6 +24,11 @@ def printable(text: str, limit: int = LONGEST, *, keep: str = "") -> str:
     return "".join(escaped)
 
 
+def is_count(text: str) -> bool:
+    """True for a whole number of at most nine digits; `int` refuses thousands of digits by an error of its own."""
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
 class RwkvGpuError(Exception):
     """Any error of this package: one line, with the reason and what to do.
 

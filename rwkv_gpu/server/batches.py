@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from rwkv_gpu.errors import is_count
 from rwkv_gpu.llm.unique import unique
 
 from . import body, openai, responses
@@ -91,7 +92,7 @@ def page(found: list[Json], call: Call) -> Json:
     """The part of a list that `after` and `limit` select."""
     query, ids = call.query, [one["id"] for one in found]
     limit, after = query.get("limit", "20"), query.get("after", query.get("after_id"))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= MOST_LISTED):
+    if not is_count(limit) or not 1 <= int(limit) <= MOST_LISTED:
         raise ApiError(400, f"limit must be a number from 1 to {MOST_LISTED}", param="limit")
     if after is not None and after not in ids:
         raise ApiError(400, f"after is {after[:80]!r}, which is not in the list", param="after")

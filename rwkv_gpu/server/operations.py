@@ -4,7 +4,7 @@ import time
 from functools import partial
 
 from rwkv_gpu.engine.cache.prefix_index import Salt
-from rwkv_gpu.errors import BadTemplate
+from rwkv_gpu.errors import BadTemplate, is_count
 from rwkv_gpu.llm.chat_format import ChatFormat
 from rwkv_gpu.llm.completion import sampling
 from rwkv_gpu.llm.images import MARKER, media_of
@@ -151,7 +151,7 @@ async def slot_action(service: Service, call: Call) -> Response:
         )
     if action not in ("save", "restore", "erase"):
         raise ApiError(400, f"action is {shown(action)}; it must be save, restore or erase", param="action")
-    if not (number.isascii() and number.isdecimal() and len(number) < 10):
+    if not is_count(number):
         raise ApiError(400, f"{number[:40]!r} is not the number of a slot", param="id_slot")
     name = "" if action == "erase" else file_name(call.body)
     served, llm = await service.use(call, model_name({**call.body}))

@@ -2,9 +2,8 @@
 
 wgpu-core refuses features named EXPERIMENTAL_* unless its caller consents, and wgpu-native 29 cannot pass on such
 consent. The refusal tests `Features::all_experimental_mask()` of wgpu-types: a function that returns one constant.
-`lifted`
-finds it by the bytes of the whole function, which must occur exactly once in the loaded library, makes it return no
-features, and puts the bytes back. Nothing is written to disk, and nothing else in the process changes.
+`lifted` finds it by the bytes of the whole function, which must occur exactly once in the loaded library, makes it
+return no features, and puts the bytes back. Nothing is written to disk, and nothing else in the process changes.
 
 It fails closed: another build, two hits, no permission or another system than Linux raise `NotLifted` with the reason.
 """

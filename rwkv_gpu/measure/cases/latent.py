@@ -26,7 +26,7 @@ POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
 }
 
 
-# Without rotation, the numbers of an indexer are integers, so many scores are equal.
+# Without RoPE, the indexer gets integers as inputs. Many of its scores are then equal, which tests how ties are broken.
 INDEXED: tuple[tuple[KVType, str, Rope | None], ...] = (
     ("f32", "prefill", Rope("neox", 16, 10000.0)),
     ("f32", "long decode", Rope("normal", 16, 10000.0)),

@@ -2,8 +2,8 @@
 //
 // All heads read the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. A workgroup
 // processes KEYS positions of one page at a time. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
-// multiplies 4 queries by 4 keys, and adds up every PARTS-th vec4. Then some lanes compute the softmax of 4 queries. Each lane
-// sums one vec4 of the latents for 4 queries. The running maximum of a query rescales earlier sums.
+// computes the scores of 4 queries and 4 keys over every PARTS-th vec4; these partial sums are then added. Some lanes compute
+// the softmax of 4 queries. Each lane sums one vec4 of the latents for 4 queries. The running maximum of a query rescales earlier sums.
 // needs attention/eight: Eight; attention/partition: cut_of; attention/soften: soften; latent read: latent4, latent8
 // needs queries: part_of; query scale: query_scale; reach: sees; result: write; keys: first_key, key_row
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]

@@ -1,8 +1,8 @@
 // The part of a tile in workgroup memory: COLUMNS columns of W and x at a time, as float16
 //
 // x has the form that `round_rows` writes: each group of four columns is in the order 0, 2, 1, 3. W is decoded in that
-// order. Rows are padded by 16 bytes, so that neighbouring rows lie in different banks. Beyond the end of a row, W is
-// zero.
+// order. Each row is 16 bytes longer than its contents, so that lanes which read neighbouring rows use different memory
+// banks. W counts as zero beyond the end of a row.
 // needs decoded run: weights_of; format: scale_of
 enable wgpu_cooperative_matrix;
 

@@ -137,7 +137,7 @@ fn raw_kappa(place: u32, d: u32) -> vec4f { return part_of(K, place) * vectors[d
 
 fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(key_place(block, token, n)); }
 
-//# wkv6: The inputs of RWKV-6. Its recurrence decays S and adds to it. Several heads may share a key head. If FADES is set, keys are multiplied by 1 - decay.
+//# wkv6: Reads the inputs of RWKV-6, whose recurrence multiplies S by the decay and adds k v. Several heads may share one head of k and v. With FADES, k is multiplied by 1 - decay.
 // needs kernel: Inputs; lib/step: apart; recurrence/chunk: key_place
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // a stack of r [T, H, N / 4], k and v [T, KEY_HEADS, N / 4], and the gate [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> decays: array<vec4f>;          // [T, H, N / 4]

@@ -49,7 +49,7 @@ fn load_inputs(block: Block, lane: u32) {
 
 fn bonus_of(_token: u32) -> f32 { return 0.0; }
 
-//# wkv6: The inputs of RWKV-6: r, k, v and a gate. Several heads may share a key head. If FADES is set, keys are multiplied by 1 - decay.
+//# wkv6: Reads the inputs of RWKV-6: r, k, v and a gate. Several heads may share one head of k and v. With FADES, k is multiplied by 1 - decay.
 // needs bonus: first_of; decay: decay_at; lib/step: apart; recurrence/sums: token_sum
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // a stack of r [T, H, N / 4], k and v [T, KEY_HEADS, N / 4], and the gate [T, H, N / 4]
 

@@ -46,7 +46,7 @@ EPILOG = "Example: rwkv-gpu batch model.gguf questions.jsonl answers.jsonl --seq
 )  # fmt: skip
 @click.option(
     "--ray-actors", "actors", type=click.IntRange(1), metavar="N",
-    help="Processes that answer on the cluster. Default: as many as it has GPUs, or CPUs, for.",
+    help="Processes that answer on the cluster. Default: as many as its GPUs, or CPUs, allow.",
 )  # fmt: skip
 @shared("template")
 @sampling_options(GREEDY)

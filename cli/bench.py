@@ -61,7 +61,7 @@ counts = partial(counts_option, "bench")
     help="Batch size: sequences decoded, or texts embedded, at the same time; not llama-bench's -b.",
 )  # fmt: skip
 @counts(
-    "--chunk-size", shown=f"as for `run`; of an encoder {ENCODER_CONTEXT}",
+    "--chunk-size", shown=f"as for `run`; {ENCODER_CONTEXT} for encoders",
     help="Tokens per step of a prompt, or of texts; llama-bench calls it -b.",
 )  # fmt: skip
 @shared("repeats")

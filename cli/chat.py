@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
 @click.option("--half-state", is_flag=True, help="Save the model's state in float16: half as large, and less exact.")
 @shared("template", "images")
-@click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
-@click.option("--mcp", type=FileName(), metavar="CONFIG", help="Tools of the MCP servers in this `mcpServers` file.")
+@click.option("--think/--no-think", default=None, help="Let the model think before it answers, if it can.")
+@click.option("--mcp", type=FileName(), metavar="CONFIG", help="Offer the tools of these MCP servers.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
 @sampling_options(CHAT_DEFAULTS)
 @loading_options

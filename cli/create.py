@@ -23,11 +23,11 @@ from .texts import MOST_SETTING, read_text
 @click.option("-f", "--file", "path", type=FileName(), default="Modelfile", show_default=True, help="The Modelfile.")
 @naming_options
 def command(name: str, path: str) -> None:
-    """Give a model with a system prompt, settings, a template and adapters the name NAME, by a Modelfile of ollama.
+    """Create the preset NAME from an ollama Modelfile: a model with a system prompt, settings, template and adapters.
 
     All commands, the library and the server know the name. Instructions are FROM (a name, a GGUF file, or a checkpoint
-    that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (of Go or jinja2), ADAPTER (FILE or FILE:SCALE), MESSAGE
-    and LICENSE. `rwkv-gpu rm NAME` deletes it; the model stays.
+    that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (in Go or jinja2), ADAPTER (FILE or FILE:SCALE), MESSAGE
+    and LICENSE. `rwkv-gpu rm NAME` deletes the preset, but not the model.
     """
     file, folder = parse(read_text(path, MOST_SETTING), path), Path(path).parent
     target = store().preset_path(name)

@@ -50,8 +50,8 @@ def command(
 ) -> None:  # fmt: skip
     """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
 
-    Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of
-    that. Exit code 3: a kernel is wrong.
+    Several thousand shaders are compiled. This takes minutes, and longer on a software device; --quick takes a fraction
+    of the time. Exit code 3: a kernel is wrong.
     """
     written = DeviceReport(io.StringIO() if report_path is None else ctx.with_resource(growing(report_path)))
     if report_path is not None and ctx.obj is not None:

@@ -49,7 +49,7 @@ def command(
     model: str, target: str, kind: str, imatrix: Path | None, pure: bool, leave_output_tensor: bool,
     output_tensor_type: str | None, token_embedding_type: str | None, tensor_type: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Write the model IN.gguf to OUT.gguf with its matrices as TYPE. Best from F16, BF16 or F32.
+    """Write the model IN.gguf (F16, BF16 or F32 is best) to OUT.gguf with its matrices as TYPE.
 
     Types have the names of llama-quantize; Q4_K_M and the like give some tensors more bits:
     """

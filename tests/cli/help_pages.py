@@ -54,7 +54,7 @@ def page() -> str:
     for name, command in commands.items():
         own = [row for row in rows[name] if counts[row] == 1]
         also = _also(rows[name], shared)
-        shares = f"\nShared options: {also}." if also else ""
+        shares = f" Shared options: {also}." if also else ""
         parts.append(f"## rwkv-gpu {name}\n\n`{_usage(name, command)}`: {_text(command)}{shares}\n")
         parts += [_listed(own)] if own else []
     return "\n".join([*parts, "## rwkv-gpu run\n\nThe same as `rwkv-gpu chat`.\n"])
@@ -119,7 +119,7 @@ def _index() -> str:
 
 def _sentence(meaning: str) -> str:
     """Returns the help of an option with its default in parentheses: Port. (default: 8080)"""
-    return re.sub(r"  \[(.*)\]$", r" (\1)", meaning)
+    return re.sub(r"  \[(.*)\]$", r" (\1)", re.sub(r"default: \((.*?)\)", r"default: \1", meaning))
 
 
 def _listed(rows: list[Row]) -> str:

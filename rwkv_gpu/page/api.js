@@ -1,9 +1,9 @@
 // The server API: plain requests, and streamed answers. A lost stream is resumed by its id. Pages of `export web` have another file here.
 const SERVICE_WORKER = "sw.js";
-const INTERRUPTED = "This answer was interrupted: the server was started again, or could not be reached for long.";
+const INTERRUPTED = "This answer was interrupted: the server was restarted, or could not be reached for too long.";
 const ONLY_EXPORTED = ["half", "link"];
 const supports = (feature) => !ONLY_EXPORTED.includes(feature);
-const GONE = ["shutting_down", "engine_lost"]; // codes of errors within a stream after which the server will answer again
+const GONE = ["shutting_down", "engine_lost"]; // error codes in a stream after which the request may be sent again
 
 class ApiError extends Error {
   constructor(message, status, retryAfter) {

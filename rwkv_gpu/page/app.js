@@ -71,7 +71,7 @@ function entryMenu(listed) {
   ].filter(Boolean));
 }
 
-// A conversation as the body of a request for a file: all branches.
+// The body of a request for a conversation file, with all branches.
 async function branchesOf(id) {
   const conversation = loaded(id) ?? (await store.get(id));
   const nodes = Object.values(conversation.nodes);
@@ -100,7 +100,7 @@ async function exportConversation({ id, title }, half = false) {
   }
 }
 
-// Shows a link that has the conversation inside.
+// Shows a link that contains the conversation.
 async function showLink({ id, title }) {
   try {
     const letters = await (await request("/v1/conversation-files/link", { method: "POST", body: await branchesOf(id) })).json();
@@ -147,7 +147,7 @@ async function openConversation(id) {
   for (const node of Object.values(conversation.nodes)) if (node.stream && !running.has(node.id)) resume(conversation, node);
 }
 
-// Opens the conversation that the address names, or the one that a link has inside.
+// Opens the conversation that the address names or contains.
 async function openAddress() {
   const letters = location.hash.match(/^#chat=(.*)/)?.[1];
   if (!supports("link") || letters === undefined) return openConversation(location.hash.slice(1));
@@ -279,7 +279,7 @@ function bodyFor(conversation, parent, continued) {
   }
   const model = conversation.model ?? byId("model").value;
   if (model) body.model = model;
-  if (conversation.cacheSalt) body.cache_salt = conversation.cacheSalt; // of the state of a conversation file
+  if (conversation.cacheSalt) body.cache_salt = conversation.cacheSalt; // the server stored the state of a conversation file with it
   for (const [name] of SETTINGS) if (settings[name] !== undefined) body[name] = settings[name];
   if (settings.schema) body.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(settings.schema) } };
   if (state.tools.length && settings.tools !== "off") body.tools = state.tools.map((one) => ({ type: one.type, function: one.function }));
@@ -471,7 +471,7 @@ async function ended(conversation, node, timing) {
   say(node.error ? "The answer failed." : node.finish === "stopped" ? "Stopped." : `Answered in ${((performance.now() - timing.began) / 1000).toFixed(1)} s.`);
 }
 
-// Has the model name a chat after its first answer. Small models keep to the question, which names it better.
+// Asks the model for a title after the first answer. With small models the question stays the title, because it is better.
 async function writeTitle(conversation) {
   const messages = pathTo(conversation, conversation.leaf).map((node) => ({ role: node.role, content: node.content.slice(0, TITLE_READS) }));
   if (conversation.named || !modelTitles() || messages.length !== 2 || !(state.props.model?.parameters >= NAMES_CHATS)) return;

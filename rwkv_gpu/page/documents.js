@@ -1,7 +1,7 @@
 // Documents: the text of PDF files, passages that match a question, and citations. A long document goes to the model in passages.
 const PASSAGE = 1000; // characters
 const MOST_PASSAGES = 8; // for one question
-const MOST_EMBEDDED = 512; // passages, of which the best by their words are embedded
+const MOST_EMBEDDED = 512; // passages; of more, those whose words match best are embedded
 const EMBEDDED_AT_ONCE = 32;
 const MOST_VECTORS = 8192; // in memory
 const WHOLE = 24000; // characters of documents that the model reads whole
@@ -143,7 +143,7 @@ function passageDialog(passage) {
 
 const citation = (passage, text) => el("button", { type: "button", class: "cite", title: placeOf(passage), "aria-label": `Passage ${passage.number}: ${placeOf(passage)}`, onclick: () => passageDialog(passage) }, text);
 
-// Makes the numbers of passages in rendered text, such as [2], open these passages.
+// In rendered text, turns numbers of passages, such as [2], into buttons that open them.
 function linkCitations(root, passages) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   const found = [];

@@ -34,7 +34,7 @@ const readSound = (name, file) => new Promise((resolve, reject) => {
   reader.readAsDataURL(file);
 });
 
-// An image or a sound of an import, if it is one.
+// The attachment of an imported image or sound; null for anything else.
 function importedImage(one) {
   const name = asText(one?.name);
   if (IMAGE_URL.test(asText(one?.image))) return { name, image: one.image };

@@ -1,5 +1,5 @@
 // Imports of chats: exports of this page, ChatGPT, llama-server and Open WebUI, also in a ZIP archive, and conversation files. All are checked: they may come from anywhere.
-const LARGEST_IMPORT = 256 << 20; // bytes, also of the files of an archive
+const LARGEST_IMPORT = 256 << 20; // bytes, also of the unpacked files of an archive
 const MOST_CHATS = 20000;
 const MOST_MESSAGES = 10000; // of a chat
 const REASONING = /<details type="reasoning"[^>]*>\s*(?:<summary>[^<]*<\/summary>)?([^]*?)<\/details>/g;

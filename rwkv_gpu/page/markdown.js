@@ -133,7 +133,7 @@ async function copied(button, text) {
   setTimeout(() => (button.textContent = before), 1200);
 }
 
-// Without a secure context, browsers offer no clipboard to pages: then a selection is copied.
+// Outside a secure context, pages cannot use the clipboard, so a selection is copied.
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -249,7 +249,7 @@ function inline(text, depth = 0) {
   return nodes.filter((node) => node !== "");
 }
 
-// The node that begins here and its end, or nothing: then it is text.
+// The node that begins here and the position of its end; nothing if this is plain text.
 function span(text, at, mark, depth) {
   const after = at + mark.length;
   if (mark[0] === "\\") return escaped(text, at, mark);

@@ -32,7 +32,7 @@ function stray(reader) {
   return reader.at < reader.tokens.length ? [m("mtext", {}, reader.tokens[reader.at++])] : [];
 }
 
-// Parses nodes until a token ends them; the token itself is left.
+// Parses nodes until a token ends them, and leaves that token unread.
 function sequence(reader, ends) {
   const nodes = [];
   while (reader.at < reader.tokens.length) {
@@ -179,7 +179,7 @@ function environment(reader) {
     } else if (token !== "&") break;
   }
   if (rows.length > 1 && rows.at(-1).every((cell) => !cell.childNodes.length)) rows.pop(); // after a last \\
-  words(reader); // what \end names
+  words(reader); // skips the name after \end
   const aligned = /align|split|gather|equation/.test(name);
   const table = m("mtable", aligned ? { class: "aligned", displaystyle: "true" } : {}, rows.map((cells) => m("mtr", {}, cells)));
   const [open, close] = [...(BRACKETS[name] ?? "")];

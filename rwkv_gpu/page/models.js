@@ -12,7 +12,7 @@ class ModelsDialog {
     this.name = el("input", { type: "text", name: "pull", placeholder: "qwen3.5:4b", "aria-label": "Name of a model to download", required: true });
     const form = el("form", {}, this.name, el("button", { class: "primary" }, "Download"));
     form.addEventListener("submit", (event) => (event.preventDefault(), this.download()));
-    this.dialog = openDialog("Models", this.list, this.problem, el("small", {}, "Names are those of rwkv-gpu pull."), form,
+    this.dialog = openDialog("Models", this.list, this.problem, el("small", {}, "Use a name that rwkv-gpu pull accepts."), form,
       el("div", { class: "actions" }, el("button", { type: "button", onclick: () => this.dialog.close() }, "Close")));
     this.dialog.addEventListener("close", () => (clearTimeout(this.timer), this.closed.abort(), changed()));
     this.poll();
@@ -69,7 +69,7 @@ class ModelsDialog {
     }
   }
 
-  // Sends a request with the admin key. The page requests the key from the user at the first one.
+  // Sends a request with the admin key. At the first request, the page asks the user for the key.
   async act(path, { method = "POST", body } = {}) {
     this.fail("");
     try {

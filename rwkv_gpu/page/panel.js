@@ -56,7 +56,7 @@ class Panel {
       ["Running", slots.filter((slot) => slot.is_processing).length],
       ["Waiting", metrics.rwkv_gpu_requests_waiting],
       ["Stored prefixes", metrics.rwkv_gpu_prefix_entries && `${number(metrics.rwkv_gpu_prefix_entries)}, ${bytes(metrics.rwkv_gpu_prefix_bytes)}`],
-      ["Free memory of caches", ["pages", "states"].filter((kind) => metrics[`rwkv_gpu_cache_free_${kind}`]).map((kind) => `${number(metrics[`rwkv_gpu_cache_free_${kind}`])} ${kind}`).join(", ")],
+      ["Free cache memory", ["pages", "states"].filter((kind) => metrics[`rwkv_gpu_cache_free_${kind}`]).map((kind) => `${number(metrics[`rwkv_gpu_cache_free_${kind}`])} ${kind}`).join(", ")],
       ["Speed", this.speeds.length ? `${this.speeds.at(-1).toFixed(1)} tokens/s` : undefined],
     ].filter(([, text]) => text !== undefined && text !== "" && text !== null);
     const facts = rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(text))));

@@ -39,13 +39,13 @@ const defaults = () => checkedStart(readStored("defaults"));
 const presets = () => listOf(readStored("presets"), (one) => ({ name: asText(one?.name), ...checkedStart(one) })).filter((one) => one.name);
 const storePresets = (list) => localStorage.setItem("presets", JSON.stringify(list));
 
-// The fields of the dialog: `show` fills them in, `read` returns what they have.
+// The fields of the dialog: `show` fills them in, `read` returns their values.
 function settingsFields(canThink) {
   const system = el("textarea", { rows: 3, dir: "auto" });
   const schema = el("textarea", { rows: 4, spellcheck: "false", placeholder: '{"type": "object", "properties": {…}}' });
-  const thinking = choice("thinking", [["", "As the model does by itself"], ["on", "Think first"], ["off", "Do not think"]]);
+  const thinking = choice("thinking", [["", "Default of the model"], ["on", "Think first"], ["off", "Do not think"]]);
   const documents = choice("documents", [["", "Passages that match the question"], ["whole", "The whole text"]]);
-  const tools = choice("tools", [["", "Those of the server, each call confirmed"], ["off", "None"]]);
+  const tools = choice("tools", [["", "Tools of the server; you confirm each call"], ["off", "None"]]);
   const offered = SETTINGS.filter(([name]) => supports(name));
   const inputs = offered.map(([name, , , limits]) => el("input", { type: "number", name, placeholder: "default", ...limits }));
   const nodes = [
@@ -54,7 +54,7 @@ function settingsFields(canThink) {
     offered.map(([, label, help], n) => field(label, help, inputs[n], () => (inputs[n].value = ""))),
     supports("schema") && field("JSON schema", "Answers are JSON that matches this schema.", schema, () => (schema.value = "")),
     state.tools.length > 0 && field("Tools", "What the model may call.", tools),
-    field("Long documents", "What the model reads of attached files that are long.", documents, () => (documents.value = "")),
+    field("Long documents", "What the model reads of long attached files.", documents, () => (documents.value = "")),
   ];
   const show = (one) => {
     system.value = one.system;
@@ -96,7 +96,7 @@ function settingsDialog(conversation, canThink, saved) {
   const form = el("form", { method: "dialog" }, presetRow(show, reading), nodes, problem, told,
     el("div", { class: "actions" },
       button("Reset all", () => show({ system: "", settings: {} }), { class: "left" }),
-      button("Use for new chats", () => reading((now) => (localStorage.setItem("defaults", JSON.stringify(now)), (told.textContent = "New chats start so.")))),
+      button("Use for new chats", () => reading((now) => (localStorage.setItem("defaults", JSON.stringify(now)), (told.textContent = "New chats start with these settings.")))),
       button("Cancel", () => dialog.close()),
       el("button", { class: "primary" }, "Save")));
   form.addEventListener("submit", (event) => {

@@ -95,7 +95,7 @@ function asMarkdown(conversation) {
   return `${parts.join("\n\n")}\n`;
 }
 
-// The messages for the model of one in the chat. Calls of tools that have results become messages of their own.
+// A message of the chat as messages for the model: tool calls that have results become separate messages.
 function messagesOf(node, whole) {
   const text = fullText(node, whole);
   const calls = (node.tools ?? []).filter((one) => one.result !== undefined);
@@ -105,7 +105,7 @@ function messagesOf(node, whole) {
   return [answer, ...calls.map(({ result }, n) => ({ role: "tool", tool_call_id: named[n].id, content: result }))];
 }
 
-// A message in the form for the model: attachments first, or passages of long ones.
+// The text of a message for the model: attachments, or passages of long ones, come first.
 function fullText(node, whole) {
   const files = (node.attachments ?? []).filter((file) => whole || !file.inPassages).map((file) => inFence(file.name, file.text));
   const passages = (whole ? [] : (node.passages ?? [])).map((one) => inFence(`[${one.number}] ${placeOf(one)}`, one.text));
@@ -113,7 +113,7 @@ function fullText(node, whole) {
   return [...files, ...passages].join("") + node.content;
 }
 
-// A text in a fence that it cannot close.
+// A text in a code fence that is longer than any fence in the text.
 function inFence(name, text) {
   const longest = (text.match(/`+/g) ?? []).reduce((most, ticks) => Math.max(most, ticks.length), 2);
   const fence = "`".repeat(longest + 1);

@@ -25,7 +25,7 @@ def test_defaults_equal_those_of_new_chats_alone(page):
     expect(page.locator("dialog .failed")).to_contain_text("The JSON schema cannot be read")
     page.fill("dialog textarea >> nth=1", "")
     page.click("dialog >> text=Use for new chats")
-    expect(page.locator("dialog")).to_contain_text("New chats start so.")
+    expect(page.locator("dialog")).to_contain_text("New chats start with these settings.")
     page.click("dialog >> text=Cancel")
     ask(page, "the old one again")
     page.click("#new")

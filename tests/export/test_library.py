@@ -78,7 +78,7 @@ def test_a_gpu_that_is_lost_at_any_stage_is_named_and_nothing_waits_for_it(tmp_p
         manifest = export_plan(file, tmp_path, "0" * 64)
     (tmp_path / "model.json").write_text(json.dumps(decode_only(manifest)))
     found = run(tmp_path, "losses", run_in_node)
-    lost = "ExportError: The browser lost the GPU (It crashed); ask again to load the model anew."
+    lost = "ExportError: The browser lost the GPU (It crashed); ask again to reload the model."
     assert len(found) == 14 and set(found.values()) == {lost}, found
 
 

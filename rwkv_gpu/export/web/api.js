@@ -12,7 +12,7 @@ const commands = new Map(); // commands without an answer yet, by number
 const model = { loaded: null, bytes: [0, 0], failure: null };
 let sent = 0;
 
-// A page of one file has the worker's script, the manifest and the weights inside.
+// A page in one file contains the worker's script, the manifest and the weights.
 function openWorker() {
   const inside = byId("worker");
   if (!inside) return new Worker("worker.js", { type: "module" });
@@ -100,4 +100,4 @@ async function streamAnswer({ body, stream, take, begun, signal }) {
   signal.throwIfAborted();
 }
 
-function stopStream() {} // the signal of an answer stops it
+function stopStream() {} // not needed: the signal of the answer stops it

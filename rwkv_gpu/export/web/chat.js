@@ -9,7 +9,7 @@ const LIMITS = {
   temperature: [0, 1e6], top_k: [0, 2 ** 31], top_p: [0, 1], min_p: [0, 1], max_tokens: [1, 2 ** 31], seed: [0, 2 ** 53],
 };
 
-/** Settings by the names of files, in snake case, without those that only Python knows; refuses wrong values. */
+/** Settings under their names in conversation files (snake case), without those that only Python knows. Refuses wrong values. */
 export function settingsOf(given, strict = true) {
   const settings = {};
   for (const [key, value] of Object.entries(given)) {
@@ -30,7 +30,7 @@ export function settingsOf(given, strict = true) {
   return settings;
 }
 
-/** The prompt of messages in two parts: the messages, and what opens the answer. */
+/** The prompt in two parts: the messages, and the text that opens the answer. */
 export function promptOf(chat, messages) {
   need(messages[0]?.role !== "system" || chat.system !== null, "This model takes no system prompt.");
   const after = { system: chat.first, user: chat.answer, assistant: chat.question }; // the text after a message of a role
@@ -54,7 +54,7 @@ const asText = (bytes) => bytes.replace(CHARACTERS, (one) => (one.length > 1 || 
 const asLetters = (text) =>
   text.split(/(?<![\ud800-\udbff])([\udc80-\udcff])/).map((part, at) => (at % 2 ? String.fromCharCode(part.charCodeAt(0) & 0xff) : letters(part))).join("");
 
-/** A text as letters and the ids that make it; `cuts` are pairs of lengths where both are known to end. */
+/** A text as letters, and its ids. `cuts` are pairs of lengths of text and ids that correspond to each other. */
 export class Transcript {
   constructor({ text = "", ids = [], cuts = [[0, 0]] } = {}) {
     Object.assign(this, { text, ids, cuts });
@@ -100,7 +100,7 @@ export class Chat {
   #model;
   branches;
   current;
-  usage = null; // of the last answer: the tokens of the prompt and of the answer, and whether it ended or reached its limit
+  usage = null; // of the last answer: tokens of the prompt and of the answer, and whether it ended or reached its limit
 
   constructor(model, { system = null, settings = {}, think = null, conversation = null } = {}) {
     need(model.manifest.chat, "The model's chat template could not be exported; use generate.");
@@ -179,7 +179,7 @@ export class Chat {
     const settings = { ...this.settings, ...settingsOf(given) };
     const stop = [settings.stop ?? []].flat();
     const begin = messages[0].role === "system" ? 1 : 0;
-    const { first = 0 } = this.#branch; // Python leaves out the messages before it, which the context has no room for
+    const { first = 0 } = this.#branch; // Python leaves out earlier messages if the context has no room for them
     const read = first > begin && first < messages.length ? [...messages.slice(0, begin), ...messages.slice(first)] : messages;
     const start = begun ? (begun.raw?.slice(chat.begun.length) ?? begun.content) : "";
     const asked = this.#branch.transcript.prompt(tokenizer, [...promptOf(chat, read), start]);

@@ -86,10 +86,10 @@ export function writeConversation(model, { branches, current, state }) {
   return writeFile(model, { kind: KIND, current, length: state?.ids.length ?? 0, chats }, arrays);
 }
 
-/** Reads what `writeConversation` or Python wrote. Another model's ids are left out, and so is another file's state: they are computed again. */
+/** Reads what `writeConversation` or Python wrote. The ids of another model, and the state of another file, are left out and computed again. */
 export async function readConversation(data, model) {
   const { model: { fingerprint, digest }, notes, arrays } = await readFile(data);
-  need(notes.kind === KIND, "The file holds no conversation that this version can read.");
+  need(notes.kind === KIND, "The file has no conversation that this version can read.");
   const wrong = "The file is not a conversation as this version writes it.";
   const { chats, current, length } = notes;
   need(Array.isArray(chats) && chats.length && whole(current, 0, chats.length - 1), wrong);
@@ -115,7 +115,7 @@ function branchOf(chat, wrong) {
   });
   const system = messages[0]?.role === "system" ? 1 : 0;
   const turns = messages.slice(system).every(({ role }, at) => role === (at % 2 ? "assistant" : "user"));
-  need(turns, "Questions and answers do not take turns in the conversation, as this page needs it; open it in rwkv-gpu.");
+  need(turns, "This page needs questions and answers that alternate, and this conversation has others; open it in rwkv-gpu.");
   const { settings, template, think = null, truncate, first } = chat;
   need([true, false, null].includes(think), wrong);
   return { messages, settings, template: String(template ?? ""), think, truncate: truncate ?? null, first: whole(first, 0, messages.length) ? first : 0 };
@@ -143,7 +143,7 @@ export function writeState(model, { ids, arrays }) {
 /** Reads what `writeState` wrote, if it is of this model. */
 export async function readState(data, model) {
   const { model: { digest }, notes, arrays } = await readFile(data);
-  need(notes.kind === STATE_KIND && arrays.ids?.type === "uint32", "The file holds no state that this version can read.");
+  need(notes.kind === STATE_KIND && arrays.ids?.type === "uint32", "The file has no state that this version can read.");
   need(digest === model.digest, "The state belongs to another model.");
   const ids = [...new Uint32Array(arrays.ids.bytes.buffer)];
   need(ids.length && ids.every((id) => id < model.vocabulary), DAMAGED);
@@ -158,9 +158,9 @@ export async function toLink(data) {
   return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** The conversation file of a link; what expands beyond a limit is refused. */
+/** The conversation file of a link. A link that expands beyond a limit is refused. */
 export async function fromLink(text) {
-  const wrong = "The link holds no conversation of rwkv-gpu.";
+  const wrong = "The link does not contain a conversation of rwkv-gpu.";
   need(text.length <= MOST_LINK && /^[\w-]+$/.test(text), wrong);
   const parts = [];
   let size = 0;
@@ -170,7 +170,7 @@ export async function fromLink(text) {
     for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
       size += value.length;
       if (size > MOST_LINK) await reader.cancel();
-      need(size <= MOST_LINK, "The link holds a conversation that is too long.");
+      need(size <= MOST_LINK, "The conversation in the link is too long.");
       parts.push(value);
     }
   } catch (error) {

@@ -3,7 +3,7 @@ import { ACCESS, checkManifest, ExportError, need, product, STATES, USAGE, whole
 
 const HEADER = 256; // bytes of each of the two headers of a step
 const DRAW_WORDS = 16;
-const FROM_SLOT = 0x80000000; // in place of an id: the token that was sampled last
+const FROM_SLOT = 0x80000000; // as an id: the token that was sampled last
 const FLAG = { SKIP: 1, GREEDY: 2, CUT: 16, BIASED: 32 };
 const PAGE = 64; // positions of a page of keys and values
 const AHEAD = 4; // decode steps in flight
@@ -57,7 +57,7 @@ export class Engine {
       engine.gone ??= new ExportError(sentence);
       for (const fail of engine.#awaited) fail(engine.gone);
     };
-    engine.#device.lost.then(({ message, reason }) => gone(`The browser lost the GPU (${message.replace(/\.$/, "") || reason}); ask again to load the model anew.`));
+    engine.#device.lost.then(({ message, reason }) => gone(`The browser lost the GPU (${message.replace(/\.$/, "") || reason}); ask again to reload the model.`));
     engine.#device.addEventListener("uncapturederror", ({ error }) => gone(`The browser refuses a step of the model: ${error.message.split("\n")[0]}`));
     await engine.#load(shard, progress).catch((error) => {
       engine.close();
@@ -208,7 +208,7 @@ export class Engine {
     return token;
   }
 
-  // Waits for a promise of the device, at most until the GPU is lost: then some never settle, and others fail without this reason.
+  // Waits for a promise of the device, but not after the GPU is lost: some promises would never settle then, and others hide the reason.
   async #alive(promise) {
     let fail;
     const lost = new Promise((_, failed) => { fail = failed; });
@@ -262,7 +262,7 @@ export class Engine {
     const room = () => this.context === null || this.length < this.context;
     try {
       for (let count = 1; ; count++) {
-        // The steps ahead feed what is still being sampled.
+        // Steps that run ahead read a token that is still being sampled.
         while (flight.length < AHEAD && number < most && room()) flight.push(await this.#step([FROM_SLOT], params, number++));
         yield token;
         if (!flight.length) return;
@@ -359,7 +359,7 @@ export class Engine {
   }
 }
 
-// The bits of a number as float16, from those of float32; rounds to the nearest, and to even ones between two.
+// Converts the bits of a float32 to those of a float16; rounds to the nearest, and ties to even.
 function halfOf(bits) {
   const exponent = ((bits >>> 23) & 255) - 112;
   if (exponent < -11) return (bits >>> 16) & 0x8000;

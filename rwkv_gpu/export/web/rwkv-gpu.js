@@ -114,7 +114,7 @@ export class Model {
     return new Chat(this, options);
   }
 
-  /** Continues the conversation of a file of this page, of another, or of Python. A state of this model is used. */
+  /** Continues the conversation of a file that this page, another page or Python wrote. If its state is of this model, it is used. */
   async openChat(bytes) {
     const conversation = await readConversation(bytes, this.identity);
     const { state } = conversation;
@@ -240,7 +240,7 @@ export class Model {
     }
   }
 
-  // After an answer: steps that ran ahead have read tokens that are not part of it.
+  // Cleans up after an answer: steps that ran ahead have read tokens that are not part of it.
   #settle(ids) {
     const engine = this.#engine;
     if (!engine || engine.gone || this.#ids) return;

@@ -2,7 +2,7 @@
 import { ExportError, need } from "./manifest.js";
 
 const STORE = "rwkv-gpu shards";
-const TRIES = 4; // of a download that stops
+const TRIES = 4; // to continue a download that stops
 
 const hex = (bytes) => Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const matches = async (bytes, { sha256 }) => hex(await crypto.subtle.digest("SHA-256", bytes)) === sha256;
@@ -102,7 +102,7 @@ export class Shards {
   }
 }
 
-// The browser's store; null where it has none, as on pages from files.
+// The browser's cache; null where there is none, as on pages opened from files.
 async function openStore() {
   try {
     return await caches.open(STORE);

@@ -149,7 +149,7 @@ class Bpe {
   }
 }
 
-// A text cut at every match of a pattern: matches and what is between them.
+// Cuts a text at every match of a pattern; returns the matches and the texts between them.
 function split(text, pattern) {
   const words = [];
   let at = 0;
@@ -244,7 +244,7 @@ export class Tokenizer {
     return ids;
   }
 
-  // Plain bytes and ids of special tokens, in order. Longer tokens take precedence anywhere in the text.
+  // Splits bytes into plain bytes and ids of special tokens, in order. Longer tokens take precedence anywhere in the text.
   #split(bytes, tokens) {
     const taken = new Uint8Array(bytes.length);
     const places = [];

@@ -82,7 +82,7 @@ async function answer(body, tell, signal) {
   tell({ choices: [{ delta: {}, finish_reason: finish }], usage: { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: { cached_tokens: cached ?? 0 } } });
 }
 
-// The conversation of branches of an API.
+// A chat with the branches of a request.
 async function conversation({ branches, current }) {
   const model = await opened();
   const rows = branches.map(({ messages, settings, think = null }) => {

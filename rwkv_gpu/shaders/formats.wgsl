@@ -1,6 +1,6 @@
 // Functions that the formats share; float formats.
 
-//# bf16: BF16: weight = q, the high half of a float.      x: 64 bytes a run, halves in pairs
+//# bf16: BF16: weight = q, the high half of a float.      x: 64 bytes per run, halves in pairs
 const RUN = 32u;
 
 fn floats(four: Four) -> vec4f {
@@ -63,12 +63,12 @@ fn with_signs(size: vec4u, n: vec4u) -> vec4u {
     return (((size & vec4u(0x0f0f0f0fu)) | vec4u(0x80808080u)) - (negative << vec4u(1u))) ^ vec4u(0x80808080u);
 }
 
-//# f16: F16: weight = q.      x: 64 bytes a run, halves in pairs
+//# f16: F16: weight = q.      x: 64 bytes per run, halves in pairs
 const RUN = 32u;
 
 fn floats(four: Four) -> vec4f { return vec4f(unpack2x16float(four.x), unpack2x16float(four.y)); }
 
-//# f32: F32: weight = q.      x: 128 bytes a run
+//# f32: F32: weight = q.      x: 128 bytes per run
 const RUN = 32u;
 
 struct Raw {

@@ -115,7 +115,7 @@ function branchOf(chat, wrong) {
   });
   const system = messages[0]?.role === "system" ? 1 : 0;
   const turns = messages.slice(system).every(({ role }, at) => role === (at % 2 ? "assistant" : "user"));
-  need(turns, "This page needs questions and answers that alternate, and this conversation has others; open it in rwkv-gpu.");
+  need(turns, "The page needs a conversation in which questions and answers alternate; open this one in rwkv-gpu.");
   const { settings, template, think = null, truncate, first } = chat;
   need([true, false, null].includes(think), wrong);
   return { messages, settings, template: String(template ?? ""), think, truncate: truncate ?? null, first: whole(first, 0, messages.length) ? first : 0 };

@@ -3,8 +3,7 @@
 // A step has COLUMNS_OF_TILE columns for each of TILES tiles. A tile has ROWS_OF_TILE rows of W and LANES_OF_TILE
 // lanes. B is staged in place of W, and low in place of x. For alternating matrices, half of these columns belong to
 // each matrix, and a row of B has zeros in the half of the other. low is in units of x, divided by LOW_SCALE to fit
-// float16, and
-// B is multiplied by LOW_SCALE.
+// float16, and B is multiplied by LOW_SCALE.
 // needs adapters/outputs: output_of; lib/matrix_units/halves: halves
 // needs linear/line_gemm: first_row_of_tile, lane_of_tile, place_in_w, place_in_x, tile_of
 @group(0) @binding(16) var<storage, read> b: array<vec4u>;      // eight float16 each: of each matrix [M, B_STRIDE]

@@ -1,11 +1,10 @@
 // y[q] = sum_j softmax_j(scale · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context, on matrix units
 //
-// All heads read the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
-// at a time are in workgroup memory, as keys and as values. For scores, subgroups divide the query tiles of S queries,
-// the two halves of the keys, and the parts of the width; lanes then add the sums of the parts. For the sum over
-// latents, subgroups divide the columns. Meanwhile, the next block is loaded. Compilers must not move these loads past
-// a barrier, to their uses. So `keys` is
-// declared as writable, although it is not written.
+// All heads read the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS
+// latents at a time are in workgroup memory, as keys and as values. For scores, subgroups divide the query tiles of S
+// queries, the two halves of the keys, and the parts of the width; lanes then add the sums of the parts. For the sum
+// over latents, subgroups divide the columns. Meanwhile, the next block is loaded. Compilers must not move these loads
+// past a barrier, to their uses. So `keys` is declared as writable, although it is not written.
 // needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves; queries: part_of; query scale: query_scale; result: write
 enable wgpu_cooperative_matrix;

@@ -1,4 +1,4 @@
-// IQ1_M: weight = d · (2 s + 1) · (n - 1 ± 1/8), n of a codebook.      x: 14 words a superblock of 16 runs: a byte for
+// IQ1_M: weight = d · (2 s + 1) · (n - 1 ± 1/8), n of a codebook.      x: 14 words per superblock of 16 runs: a byte for
 // each 8 weights, the low bits of their entry; a nibble for each, 3 high bits and the sign of 1/8; 16 bits for each four
 // runs: s in 3 bits each, then 4 bits of d as f16; y: the codebook
 // needs formats/codebook: eight_codes, entry; formats/unsigned: centred; words: word_at

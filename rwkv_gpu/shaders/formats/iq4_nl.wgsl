@@ -1,4 +1,4 @@
-// IQ4_NL: weight = d · table[n].      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d as f16 a run
+// IQ4_NL: weight = d · table[n].      x: 16 bytes per run, byte j = n[j] | n[j+16] << 4; y: d as f16 per run
 // needs formats/packed: half_of, in_order; formats/table_iq4: table_iq4; words: word_at
 const RUN = 32u;
 

@@ -1,5 +1,5 @@
-// IQ4_XS: weight = d · (s - 32) · table[n].      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: 2 words a super-
-// block of 8 runs: d as f16 | high 2 bits of s at 16 + 2r for run r, then the low 4 bits at 4r
+// IQ4_XS: weight = d · (s - 32) · table[n].      x: 16 bytes per run, byte j = n[j] | n[j+16] << 4; y: 2 words per
+// superblock of 8 runs: d as f16 | high 2 bits of s at 16 + 2r for run r, then the low 4 bits at 4r
 // needs formats/packed: in_order; formats/table_iq4: table_iq4
 const RUN = 32u;
 

@@ -1,4 +1,4 @@
-// MXFP4: weight = 2^(e - 128) · 2 e2m1(n).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: e as byte a run
+// MXFP4: weight = 2^(e - 128) · 2 e2m1(n).      x: 16 bytes per run, byte j = n[j] | n[j+16] << 4; y: e as byte per run
 // needs formats/e2m1: sizes, with_signs; formats/packed: byte_of, in_order; words: word_at
 const RUN = 32u;
 

@@ -1,5 +1,5 @@
 // NVFP4: weight = e · 2 e2m1(n), e = half of a float of 4 bits of exponent and 3 of mantissa, with bias 7.
-// x: two words a run, byte j = n[j] | n[j+8] << 4; y: e as byte a run
+// x: two words per run, byte j = n[j] | n[j+8] << 4; y: e as byte per run
 // needs formats/e2m1: sizes, with_signs; formats/packed: byte_of; words: word_at
 const RUN = 16u;
 

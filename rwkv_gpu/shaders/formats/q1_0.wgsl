@@ -1,4 +1,4 @@
-// Q1_0: weight = d · (2 n - 1).      x: a word a run, bit l = n[l]; y: d as f16 four runs
+// Q1_0: weight = d · (2 n - 1).      x: a word per run, bit l = n[l]; y: d as f16 per four runs
 // needs formats/packed: half_of; formats/unsigned: centred; words: word_at
 const RUN = 32u;
 

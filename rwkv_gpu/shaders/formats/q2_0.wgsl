@@ -1,4 +1,4 @@
-// Q2_0: weight = d · (n - 1).      x: a word a run, bits 2k of byte b = n[4k+b]; y: d as f16 four runs
+// Q2_0: weight = d · (n - 1).      x: a word per run, bits 2k of byte b = n[4k+b]; y: d as f16 per four runs
 // needs formats/packed: half_of; formats/unsigned: centred; words: word_at
 const RUN = 16u;
 

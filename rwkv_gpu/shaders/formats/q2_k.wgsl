@@ -1,5 +1,5 @@
-// Q2_K: weight = d · s · n - dmin · m.      x: a word a run, bits 2k of byte b = n[4k+b]; y: a byte a run,
-// s | m << 4; z: d | dmin as f16 a superblock of 16 runs
+// Q2_K: weight = d · s · n - dmin · m.      x: a word per run, bits 2k of byte b = n[4k+b]; y: a byte per run,
+// s | m << 4; z: d | dmin as f16 per superblock of 16 runs
 // needs formats/packed: byte_of; words: word_at
 const RUN = 16u;
 

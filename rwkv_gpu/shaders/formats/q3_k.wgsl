@@ -1,5 +1,5 @@
-// Q3_K: weight = d · (s - 32) · (n - 4).      x: a word a run, bits 2k of byte b = low bits of n[4k+b]; y: a word a pair
-// of runs, bit 4(i%2)+k of byte b = high bit; z: 12 bytes a superblock of 16 runs, s as in the file; w: its d as f16
+// Q3_K: weight = d · (s - 32) · (n - 4).      x: a word per run, bits 2k of byte b = low bits of n[4k+b]; y: a word per pair
+// of runs, bit 4(i%2)+k of byte b = high bit; z: 12 bytes per superblock of 16 runs, s as in the file; w: its d as f16
 // needs formats/packed: half_of; formats/unsigned: centred; words: word_at
 const RUN = 16u;
 

@@ -1,4 +1,4 @@
-// Q4_0: weight = d · (n - 8).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d as f16 a run
+// Q4_0: weight = d · (n - 8).      x: 16 bytes per run, byte j = n[j] | n[j+16] << 4; y: d as f16 per run
 // needs formats/nibbles: high_nibbles, low_nibbles; formats/packed: half_of, in_order; formats/unsigned: centred
 // needs words: word_at
 const RUN = 32u;

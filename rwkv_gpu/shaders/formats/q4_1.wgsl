@@ -1,4 +1,4 @@
-// Q4_1: weight = d · n + m.      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d | m as f16 a run
+// Q4_1: weight = d · n + m.      x: 16 bytes per run, byte j = n[j] | n[j+16] << 4; y: d | m as f16 per run
 // needs formats/nibbles: high_nibbles, low_nibbles; formats/packed: in_order; words: word_at
 const RUN = 32u;
 

@@ -1,4 +1,4 @@
-// Q4_K: weight = d · s · n - dmin · m.      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: 4 words a superblock of
+// Q4_K: weight = d · s · n - dmin · m.      x: 16 bytes per run, byte j = n[j] | n[j+16] << 4; y: 4 words per superblock of
 // 8 runs: d | dmin as f16, then nibble r of run r: low bits of s, low bits of m, high bits of s | those of m << 2
 // needs formats/nibbles: high_nibbles, low_nibbles; formats/packed: in_order; formats/scales_k: scale_and_min
 const RUN = 32u;

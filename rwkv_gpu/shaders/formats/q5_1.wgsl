@@ -1,5 +1,5 @@
-// Q5_1: weight = d · n + m.      x: 16 bytes a run, byte j = low nibbles of n[j], n[j+16]; y: a word a run, bit k of
-// byte b = high bit of n[4k+b]; z: d | m as f16 a run
+// Q5_1: weight = d · n + m.      x: 16 bytes per run, byte j = low nibbles of n[j], n[j+16]; y: a word per run, bit k of
+// byte b = high bit of n[4k+b]; z: d | m as f16 per run
 // needs formats/fifths: high_fifths, low_fifths; formats/nibbles: high_nibbles, low_nibbles; formats/packed: in_order
 // needs words: word_at
 const RUN = 32u;

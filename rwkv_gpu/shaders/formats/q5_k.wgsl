@@ -1,5 +1,5 @@
-// Q5_K: weight = d · s · n - dmin · m.      x: 16 bytes a run, byte j = low nibbles of n[j], n[j+16]; y: a word a run,
-// bit k of byte b = high bit of n[4k+b]; z: 4 words a superblock of 8 runs, as plane y of Q4_K
+// Q5_K: weight = d · s · n - dmin · m.      x: 16 bytes per run, byte j = low nibbles of n[j], n[j+16]; y: a word per run,
+// bit k of byte b = high bit of n[4k+b]; z: 4 words per superblock of 8 runs, as plane y of Q4_K
 // needs formats/fifths: high_fifths, low_fifths; formats/nibbles: high_nibbles, low_nibbles; formats/packed: in_order
 // needs formats/scales_k: scale_and_min; words: word_at
 const RUN = 32u;

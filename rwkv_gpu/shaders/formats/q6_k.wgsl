@@ -1,5 +1,5 @@
-// Q6_K: weight = d · s · (n - 32).      x: 8 bytes a run, byte j = low nibbles of n[j], n[j+8]; y: a word a run, bits 2k
-// of byte b = high bits of n[4k+b]; z: s as signed byte a run; w: d as f16 a superblock of 16 runs
+// Q6_K: weight = d · s · (n - 32).      x: 8 bytes per run, byte j = low nibbles of n[j], n[j+8]; y: a word per run, bits 2k
+// of byte b = high bits of n[4k+b]; z: s as signed byte per run; w: d as f16 per superblock of 16 runs
 // needs formats/packed: half_of; formats/unsigned: centred; words: word_at
 const RUN = 16u;
 

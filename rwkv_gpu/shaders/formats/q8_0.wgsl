@@ -1,4 +1,4 @@
-// Q8_0: weight = d · q.      x: 32 signed bytes a run; y: d as f16 a run
+// Q8_0: weight = d · q.      x: 32 signed bytes per run; y: d as f16 per run
 // needs formats/packed: half_of, in_order; words: word_at
 const RUN = 32u;
 

@@ -1,9 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      as products of integers: a workgroup for R rows m and TB rows t
 //
 // x is already quantised (`linear/quantise_rows`), and W is stored as small integers. PREFETCH chunks of 32 columns at
-// a time are in workgroup memory as bytes, two vec4s per row, so that one instruction computes four products. Sums of a
-// run are
-// integers, which are then multiplied by scales. The next chunks are prefetched.
+// a time are in workgroup memory as bytes, two vec4s per row, so that one instruction computes four products. Sums of
+// a run are integers, which are then multiplied by scales. The next chunks are prefetched.
 // needs format: packed_of, run_raw, scale_of; lib/dot16: dot16; linear/table: store; table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;       // [K / 32, PLANES, T] of each matrix

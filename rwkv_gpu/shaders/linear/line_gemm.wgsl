@@ -1,14 +1,14 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay in fragments
 //
 // Each subgroup owns FM · S rows of W. Subgroups with the same rows divide every STAGE columns: each takes 256. Eight
-// neighbouring lanes load the eight chunks of 32 columns of a row there, so that whole cache lines are read. A lane decodes four
-// weights of each chunk at a time to float16, into the subgroup's part of workgroup memory. These are 32 columns of all rows, which
-// the subgroup multiplies without waiting for others. All subgroups share x in workgroup memory, in the same order.
-// Groups of four columns come in pairs: the first and the fifth of a chunk, the second and the sixth, and so on. PAIRS
-// pairs of all chunks are staged at a time: a unit. With two COPIES, one subgroup may be a unit ahead of another. Sums
-// of different columns are added
-// once, at the end. Beyond the end of a row, W is zero. The next stage of W and the next pairs of x are prefetched into registers.
-// With split-K, a workgroup has one of PARTS parts of the columns (`lib/matrix_units/sums_of_parts`).
+// neighbouring lanes load the eight chunks of 32 columns of a row there, so that whole cache lines are read. A lane
+// decodes four weights of each chunk at a time to float16, into the subgroup's part of workgroup memory. These are 32
+// columns of all rows, which the subgroup multiplies without waiting for others. All subgroups share x in workgroup
+// memory, in the same order. Groups of four columns come in pairs: the first and the fifth of a chunk, the second and
+// the sixth, and so on. PAIRS pairs of all chunks are staged at a time: a unit. With two COPIES, one subgroup may be a
+// unit ahead of another. Sums of different columns are added once, at the end. Beyond the end of a row, W is zero. The
+// next stage of W and the next pairs of x are prefetched into registers. With split-K, a workgroup has one of PARTS
+// parts of the columns (`lib/matrix_units/sums_of_parts`).
 //
 // Rows that are written at the same time are four apart, so that they begin in different banks.
 // needs decoded four: four_of; format: run_raw, scale_of; barrier: meet; further columns: ask_adapters, stage_adapters

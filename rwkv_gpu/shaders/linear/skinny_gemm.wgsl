@@ -1,10 +1,9 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages TB rows of x as integers and multiplies rows of W by all of them
 //
-// LANES_PER_ROW lanes have R rows m at a time; each lane has every LANES_PER_ROW-th chunk of 32 columns, whose weights it
-// decodes once for TB rows t. Workgroup memory holds as many columns of x as fit. If all fit, a workgroup processes
-// many rows of W without a barrier. PREFETCH chunks are in flight at a time, of the same rows or of the next ones, each
-// in
-// separate registers, because moving a register waits for its load.
+// LANES_PER_ROW lanes have R rows m at a time; each lane has every LANES_PER_ROW-th chunk of 32 columns, whose weights
+// it decodes once for TB rows t. Workgroup memory holds as many columns of x as fit. If all fit, a workgroup processes
+// many rows of W without a barrier. PREFETCH chunks are in flight at a time, of the same rows or of the next ones,
+// each in separate registers, because moving a register waits for its load.
 // needs epilogue: epilogue_inputs, store_with; format: run_raw, scale_of; linear/skinny/quantised_x: squares_of
 // needs linear/staging/integer_products: bytes_of_run, product_of; norm: root; quantised output: quantise_block
 // needs row statistics: find_statistics; table: matrix_of, rows_now; x: part_of, stage

@@ -6,8 +6,7 @@
 // copies of the tiles, so that one barrier per step is enough. Beyond the end of a row, W is zero.
 //
 // Within 64 columns, groups of four from both chunks of 32 alternate, in W and in x. So neighbouring lanes, which
-// decode these two
-// chunks, write to neighbouring places.
+// decode these two chunks, write to neighbouring places.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at; epilogue: store_with
 // needs linear/block: find_block, is_inside

@@ -1,4 +1,4 @@
-// S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z)      one workgroup per segment, head and SLICE rows of S, LANES_PER_ROW lanes a row
+// S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z)      one workgroup per segment, head and SLICE rows of S, LANES_PER_ROW lanes per row
 //
 // S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each lane processes them without a
 // barrier. In a step with one row per sequence, each part of S is stored as soon as it is computed, so that stores begin before

@@ -62,12 +62,11 @@ def slopes(alibi: float, heads: int) -> Array:
 
 
 def relative_biases(table: Array, heads: int, *, causal: bool = False) -> npt.NDArray[np.float32]:
-    """The bias of each head at the positions -FAR to FAR of a key relative to the query, from a table by bucket:
-    [H, 2 · FAR + 1]
+    """Returns the biases of keys at the distances -FAR to FAR from the query: [H, 2 · FAR + 1].
 
-    Unless attention is causal, keys that follow the query have the second half of the B buckets. The first half of the
-    buckets of a side have a distance each, and longer distances share buckets that widen with the logarithm of the
-    distance, up to FAR.
+    `table` has one bias for each bucket and head. A bucket stands for one distance or a range of distances. The first
+    half of the buckets stand for one distance each. The others stand for ranges, which grow with the logarithm of the
+    distance up to FAR. Unless attention is causal, keys after the query have as many buckets of their own.
     """
     rows = table.reshape(-1, heads).astype(np.float32)
     side, relative = len(rows) // (1 if causal else 2), np.arange(-FAR, FAR + 1)

@@ -179,7 +179,7 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
     assert len(texts(page, "assistant")) == 3
     page.goto("about:blank")
     page.goto(site + "#chat=AAAA")
-    expect(page.locator("#notice")).to_contain_text("The link does not contain a conversation of rwkv-gpu.", timeout=WAIT)
+    expect(page.locator("#notice")).to_contain_text("The link contains no conversation of rwkv-gpu.", timeout=WAIT)
     context.set_offline(False)
 
 

@@ -1,4 +1,4 @@
-"""Each format's shader part decodes what is packed to the weights that gguf's dequantisers give, in each mode."""
+"""In each mode, the shader part of each format decodes packed weights as the dequantisers of `gguf` do."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     }
 }
 """
-# By the function that a kernel calls: the j-th quant of its result.
+# WGSL that reads the j-th quant from `q`, for each function that returns `q`.
 QUANTS = {
     "run_quants": "q[j / 4u][j % 4u]",
     "run_packed": "f32((bitcast<i32>(q[j / 4u]) << (24u - 8u * (j % 4u))) >> 24u)",
@@ -47,7 +47,7 @@ every_quantised = pytest.mark.parametrize(
 
 
 def kernel(fmt: Format, call: str, runs: int, starts: list[int]) -> Linked:
-    """Returns a kernel that decodes every run by `call`."""
+    """Returns a kernel that decodes every run with the function `call`."""
     plane = ", ".join(f"{start}u" for start in [*starts, 0, 0, 0][:4])
     prelude = f"const RUNS = {runs}u;\nconst plane = vec4u({plane});\n"
     body = KERNEL.replace("RUN_QUANTS", call).replace("QUANT", QUANTS[call])

@@ -160,7 +160,7 @@ export async function toLink(data) {
 
 /** The conversation file of a link. A link that expands beyond a limit is refused. */
 export async function fromLink(text) {
-  const wrong = "The link does not contain a conversation of rwkv-gpu.";
+  const wrong = "The link contains no conversation of rwkv-gpu.";
   need(text.length <= MOST_LINK && /^[\w-]+$/.test(text), wrong);
   const parts = [];
   let size = 0;

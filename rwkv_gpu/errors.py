@@ -68,15 +68,15 @@ class ContextFull(RwkvGpuError):
 
 
 class CacheFull(RwkvGpuError):
-    """More keys and values at the same time than the model was loaded with room for."""
+    """The running sequences have more keys and values than the model has room for."""
 
 
 class QueueFull(RwkvGpuError):
-    """More requests at the same time than may wait for the model."""
+    """More requests than may wait for the model."""
 
 
 class Closed(RwkvGpuError):
-    """A model that is used after it was closed, or was closed while a caller waited for it."""
+    """The model was closed before a call, or while the call waited."""
 
 
 class Forked(RwkvGpuError):

@@ -75,8 +75,7 @@ BIAS = Span(-1000, 1000)
 class SamplingParams:
     """How tokens are chosen, and when to stop. The defaults sample from the model's own distribution.
 
-    In this order: logits_processors, logit_bias, the penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature,
-    the draw.
+    The order is logits_processors, logit_bias, penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature, draw.
     """
 
     temperature: float = 1.0

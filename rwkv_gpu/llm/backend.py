@@ -43,7 +43,7 @@ class Backend(Protocol):
     _recent: deque[Recent]  # for prompts that continue answered requests: they keep the ids
 
     def default_settings(self, usual: Settings) -> Settings:
-        """The settings of answers unless others are given."""
+        """The settings that apply if a request gives no others."""
 
     @property
     def has_chat_format(self) -> bool:

@@ -71,7 +71,7 @@ class Reading:
         return f"<{type(self).__name__} {done.finish_reason}: {len(done.tokens)} tokens, {shorten(done.text)}>"
 
     def close(self) -> None:
-        """Cancels the rest. Does nothing after the end; any thread may call it."""
+        """Cancels the rest of the answer; has no effect after its end. Any thread may call it."""
         if self._end(End("abort")):
             self._driver.cancel(self._answer, len(self.completion.tokens))
             self._put(End("abort"))  # for a reader that waits in another thread
@@ -156,7 +156,7 @@ class Generation(Reading):
 
 
 class AsyncGeneration(Reading):
-    """Like `Generation`, for asyncio: `async for event in generation`. Cancelling the reading task cancels it."""
+    """Like `Generation`, for asyncio: `async for event in generation`. Cancelling its reader cancels it, too."""
 
     def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
         import asyncio  # also imports TLS, which most programs do not need
@@ -193,7 +193,7 @@ class AsyncGeneration(Reading):
         return self.completion
 
     async def aclose(self) -> None:
-        """Cancels the rest."""
+        """Cancels the rest of the answer."""
         self.close()
 
     async def __aenter__(self) -> Self:

@@ -23,7 +23,7 @@ MOST_CONNECTIONS = 16  # maximum connections of a download
 
 @dataclass(frozen=True)
 class Hub:
-    """The source of models for `load` when the path is a name on the hub."""
+    """A hub of models, and the folder of its downloads. `load` finds models there by name."""
 
     folder: str | os.PathLike[str] | None = None
     """Folder of the models; by default that of `rwkv-gpu pull`."""
@@ -80,7 +80,7 @@ class Hub:
         return None if is_path(name) or not REPOSITORY.fullmatch(name.partition(":")[0]) else f"hf.co/{name}"
 
     def full_name(self, name: str) -> str:
-        """The name on the hub of a model that may be named by its short name, or OWNER/NAME."""
+        """Returns the name on the hub, given this name, a short name, or OWNER/NAME."""
         if is_hub_name(name):
             return name
         short, named = self.names.hub_name(name), f"hf.co/{name}"

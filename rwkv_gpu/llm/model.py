@@ -22,7 +22,7 @@ from .openai_methods import OpenAIMethods
 
 
 class LLM(ChatMethods, GenerateMethods, MeasureMethods, OpenAIMethods):
-    """A loaded model. Use as a context manager, also in `async with`, or call `close`."""
+    """A loaded model. Use it in `with` or `async with`, or call `close` to free its memory."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         """Opens a model with the options of `load`."""

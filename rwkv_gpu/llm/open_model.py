@@ -127,7 +127,7 @@ class OpenModel:
         self._grammar_pool.close()
 
     def store_states(self, seconds: float) -> None:
-        """Before shutdown: writes chat states that the store lacks, for at most `seconds`."""
+        """Writes chat states that are not yet in the store, for at most `seconds`. Call it before shutdown."""
         if self.states is not None:
             end = time.monotonic() + seconds
             self.states.try_again()
@@ -187,7 +187,7 @@ class OpenModel:
     # ------------------------------------------------------------ chat formats
 
     def default_settings(self, usual: Settings) -> Settings:
-        """The settings of answers unless others are given: the usual ones, and those of the preset."""
+        """The settings that apply if a request gives no others: the defaults, replaced by those of the preset."""
         return usual if self.preset is None else {**usual, **self.preset.settings}  # type: ignore[typeddict-item]
 
     @property

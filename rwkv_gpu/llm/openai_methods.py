@@ -98,13 +98,13 @@ class OpenAIMethods(OpenModel):
         return replies.prepare(self, messages, think, fields, limits=limits)
 
     def start(self, prepared: Prepared, reading: Callable[..., R], **more: Any) -> list[R]:
-        """Requests prepared answers; each is read by a `reading`, which gets `more`."""
+        """Submits the requests of prepared answers. Returns a `reading` for each; `more` are its further arguments."""
         return prepared.start(partial(self._read, reading, **more))
 
     def wake(self, patience: float = 0.0) -> None:
-        """Starts the requests that were made with `wake=False`.
+        """Starts the requests that were submitted with `wake=False`.
 
-        With `patience`, more follow; it waits up to that many seconds for a step with the present ones.
+        With `patience`, more requests follow, so this waits up to that many seconds for a step with the present ones.
         """
         self._driver.wake(patience)
 

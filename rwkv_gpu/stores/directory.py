@@ -35,7 +35,7 @@ def name_value(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> No
 
 
 class DirectoryStore:
-    """One file per value. Reading renews its time; the least recently used are removed first."""
+    """One file per value. A read updates the time of the file; the least recently used are removed first."""
 
     def __init__(
         self, path: str | os.PathLike[str], max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE

@@ -25,7 +25,7 @@ def printable(text: str, limit: int = LONGEST, *, keep: str = "") -> str:
 
 
 def is_count(text: str) -> bool:
-    """True for a whole number of at most nine digits; `int` refuses thousands of digits by an error of its own."""
+    """True for a whole number of at most nine digits; `int` refuses thousands of digits with an error of its own."""
     return text.isascii() and text.isdigit() and len(text) < 10
 
 

@@ -127,7 +127,7 @@ def _replace(
 
 
 def _kept(target: Path) -> str:
-    """The end of an error's message."""
+    """The end of an error message: what has become of the old file, if there is one."""
     return "; the old file is as it was" if target.exists() else ""
 
 

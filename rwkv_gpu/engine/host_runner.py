@@ -141,7 +141,7 @@ STEP, LEAST_ROWS = 1 << 30, 64
 
 
 def rows_on_host(model: Model, chunk_size: int, slots: int) -> int:
-    """Rows of a step in numpy, at most `chunk_size`, chosen so that it is short."""
+    """Rows of a step in numpy: at most `chunk_size`, and few enough for a short step."""
     return min(chunk_size, max(LEAST_ROWS, slots, STEP // max(1, sum(matrix_sizes(model)))))
 
 

@@ -47,7 +47,7 @@ class Image(Protocol):
 
     @property
     def numbered(self) -> bool:
-        """True if positions in its plane count from 0, except those of the rows around it; its number is one, too."""
+        """True if positions in its plane count from 0, except around it, and its number is a position, too."""
 
 
 class Eyes(Protocol):

@@ -12,7 +12,7 @@ def bucket(count: int, most: int) -> int:
 
 
 def outputs_for(rows: int, outputs: int, sequences: int) -> int:
-    """Output rows of a plan. With prompts 1, 8, 64 ...: few sizes, because recording a plan makes all requests wait."""
+    """Output rows of a plan. In steps with prompts they are 1, 8, 64 ..., so that few plans have to be recorded."""
     if outputs == rows:
         return outputs
     coarse = 1 << 3 * math.ceil((outputs - 1).bit_length() / 3)

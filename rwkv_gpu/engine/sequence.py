@@ -143,7 +143,7 @@ class TokenSequence:
         return self.context is not None and len(self.ids) > self.context and not busy
 
     def cut_middle(self, keep: int) -> None:
-        """Keeps the first `keep` tokens, after what an initial state has seen, and the last half of the others."""
+        """Keeps the first `keep` tokens after those of an initial state, and the last half of the others."""
         assert self.context is not None
         keep = min(self.begun + max(keep, *self.request.marks[:1], 0), self.context // 2)
         start, end = self.images.cut(keep, keep + (self.context - keep + 1) // 2)

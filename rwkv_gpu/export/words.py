@@ -218,7 +218,7 @@ CONVERSATIONS = (
 
 
 def _thoughtful(marks: Marks) -> list[list[dict[str, str]]]:
-    """Conversations whose answers have reasoning: ended, in short, and cut off."""
+    """Conversations whose answers have reasoning: with and without line ends, and cut off."""
     opening, closing = marks.opening, marks.closing
     answers = (
         f"{opening}\nhm so\n{closing}\n\nIt is 2.",

@@ -233,7 +233,7 @@ def _signs(x: Floats, w: Floats) -> Bytes:
 
 
 def _two_0(x: Floats, w: Floats) -> Bytes:
-    """Q2_0: w = d · (n - 1). The largest weight is near 2 d, or near d as in models of three levels."""
+    """Q2_0: w = d · (n - 1). Tries scales at which the largest weight is 2 d, and, for models with three levels, d."""
     largest = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)[:, 0]
     ternary = [2 * factor for factor in SEARCH]
     s = _searched(x, w, largest / np.float32(2), lambda s: _whole(x, s[:, None], 2, -1), [*SEARCH, *ternary])

@@ -27,7 +27,7 @@ class BusyLoop:
         self._kept = pipeline, group  # kept alive, as the program has only raw handles
         self._program = native.program([(pipeline.handle, group, (1, 1, 1))])
         self._rounds = 0
-        self._rate = 0.0  # rounds a second
+        self._rate = 0.0  # rounds per second
 
     def calibrate(self) -> None:
         """Times the kernel; the device must be idle."""

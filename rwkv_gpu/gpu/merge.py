@@ -136,7 +136,7 @@ def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
 
 
 def _second(own: Declaration, alike: set[str], names: Mapping[str, str]) -> str:
-    """A declaration of the second kernel with new names; only its line ends if the first has the same one."""
+    """A declaration of the second kernel with new names; if the first kernel has the same one, only the line ends."""
     if own.name in alike:
         return "\n" * "".join(own.tokens).count("\n")
     return own.renamed({old: new for old, new in names.items() if old not in alike})

@@ -168,7 +168,7 @@ def expert_gemv_int(
     summing: tuple[int, int] = (0, 0),
     max_workgroups: int = MANY,
 ) -> ExpertConfig:
-    """Workgroups stage the x of one choice as integers; `summing` as above."""
+    """Workgroups stage the x of one choice as integers; `summing` is as in `expert_gemv`."""
     return ExpertConfig(
         "moe/expert_gemv_int", wg, r, 1, lanes_per_row, subgroup_width, *summing, max_workgroups=max_workgroups
     )

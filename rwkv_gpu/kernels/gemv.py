@@ -164,7 +164,7 @@ GEMV_INT = GemmKernel(
 
 
 def _single_pass_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Selected by gemv_int with prefetch_depth > 1, if the matrices allow it."""
+    """Trials of gemv_single_pass, which gemv_int with prefetch_depth > 1 becomes if the matrices allow it."""
     size = can.subgroup_width
     every = {
         "single_pass": gemv_int(3 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2),

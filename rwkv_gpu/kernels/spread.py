@@ -11,7 +11,7 @@ MOST_PARTS = 8
 
 
 class Waits(NamedTuple):
-    """Costs. The unit is the time in which an H200 decodes and multiplies a fragment of W over 256 columns: 0.17 us."""
+    """Costs. The unit is 0.17 us: an H200 decodes and multiplies a fragment of W over 256 columns in that time."""
 
     stage: float  # per stage
     x: float  # per further x of a stage, if subgroups divide the columns

@@ -36,7 +36,7 @@ def is_hub_name(path: object) -> bool:
 
 
 def is_path(name: str) -> bool:
-    """True if it has the form of a path, and not of a model's name: ./models/a, a/b/c, a.gguf, models/a in a folder."""
+    """True if it has the form of a path, not of a model's name: ./models/a, a/b/c, a.gguf, a/b if a is a folder."""
     if is_hub_name(name) or LIBRARY.match(name):
         return False
     steps = re.split(r"[/\\]", name) if os.sep == "\\" else name.split("/")

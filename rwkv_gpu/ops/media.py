@@ -28,7 +28,7 @@ class MediaOps:
         self._ops = ops
         self._given = given  # names
         self._whole = whole
-        self._embeds = True  # until the embeddings of tokens, which come first; other tables have row 0 for an image
+        self._embeds = True  # until tokens are embedded, which comes first; in later tables, images read row 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)

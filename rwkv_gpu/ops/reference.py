@@ -299,7 +299,7 @@ class Reference(Ops[Array]):
         return gated
 
     def _advanced(self, state: State, segment: Segment) -> Array:
-        """The state that a segment writes, as a view that holds the state that it reads."""
+        """A view of the state that a segment writes, filled with the state that it reads."""
         states = self.states[state.name]
         s: Array = states[segment.target]
         s[:] = states[segment.source] if segment.start else 0
@@ -720,7 +720,7 @@ def _of_best_groups(scores: Array, how: Gating) -> Array:
 
 
 def _averaged(s: Array, k: Array, v: Array) -> Array:
-    """The sums of `wkv4` with v, whose exponent is k; [3, D]"""
+    """The sums of `wkv4` after adding v with the weight e^k; [3, D]"""
     most = np.maximum(s[2], k)
     old, new = np.exp(s[2] - most), np.exp(k - most)
     return np.stack([s[0] * old + v * new, s[1] * old + new, most])

@@ -570,7 +570,7 @@ class Ops(Protocol[Tensor]):
     def correct_streams(
         self, xs: Sequence[Tensor], found: Tensor, coefs: Tensor, *, add: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
+        """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t]; y_0 without add"""
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """z[t] = [x[t] | y[t]]"""

@@ -80,7 +80,7 @@ def family_of(path: str) -> Family:
 
 
 class Named:
-    """A route that reports its path pattern for the metrics, as actual paths are unlimited."""
+    """A route that reports its path pattern for the metrics, because there is no limit to the number of paths."""
 
     def __init__(self, route: Route) -> None:
         self._route = route

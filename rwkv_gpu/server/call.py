@@ -148,7 +148,7 @@ def dumps(value: Any) -> bytes:
 
 
 def dumps_apart(value: Any) -> bytes:
-    """`dumps` for a thread: others run between the rows of a list, while the conversion of one row lets none run."""
+    """Like `dumps`, for use on a thread: it converts a list row by row, so that other threads run in between."""
     if isinstance(value, dict):
         return b"{" + b",".join(dumps(key) + b":" + dumps_apart(one) for key, one in value.items()) + b"}"
     if isinstance(value, list) and value and isinstance(value[0], dict | list):

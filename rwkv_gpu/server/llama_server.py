@@ -155,7 +155,7 @@ async def embedding(service: Service, call: Call) -> Response:
 
 
 def _normed(vector: Floats, norm: int) -> Floats:
-    """A unit vector divided by another norm: the sum of its powers, or with 0 its maximum, to the range of int16."""
+    """A unit vector scaled to length 1 in the norm of this order; with 0, so that its maximum is that of int16."""
     if norm == 2:
         return vector
     size = np.abs(vector).max() / INT16 if norm == 0 else np.linalg.norm(vector, norm)

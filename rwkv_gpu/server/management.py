@@ -26,7 +26,7 @@ OF_PRESETS = "modelfile", "system", "template", "parameters", "messages", "licen
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes that manage models. All need an admin key, except that for changes."""
+    """The routes that manage models. All but the one for changes need an admin key."""
     router, own = partial(Endpoint, service, openai.FAMILY), partial(Endpoint, service, ollama.FAMILY)
     return [
         post("/models", router(_managing(download), takes_body=True)),

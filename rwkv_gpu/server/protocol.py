@@ -82,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().on_body(piece)
 
     def on_chunk_header(self) -> None:
-        """Handles the size of a chunk; what it needs does not count as an extension."""
+        """Handles the size of a chunk of a body."""
         self._chunks += 1
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -229,7 +229,7 @@ class Service:
         self._begun.clear()
 
     def salt(self, call: Call) -> Json:
-        """The cache salt of a request, as an option of `prepare`: of its API key, and the one that it gives."""
+        """The cache salt of a request, as an option of `prepare`: made from its API key and the salt in its body."""
         keyed = (self.config.api_keys or self.config.admin_keys) and not self.config.share_prefixes
         given = call.body.get("cache_salt") or ""
         if not (keyed or given):

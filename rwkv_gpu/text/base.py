@@ -103,7 +103,7 @@ class Tokenizer(ABC):
         return sum(len(text) // self._span for text in texts) if self._span else 0
 
     def cut(self, text: str, tokens: int, *, left: bool = False) -> str:
-        """The part of a text that holds its first, or with `left` its last tokens; the text if no bound is known."""
+        """A part of a text that has its first `tokens` tokens, or with `left` its last; all if no bound is known."""
         most = tokens * self._span
         if not 0 < most < len(text):
             return text

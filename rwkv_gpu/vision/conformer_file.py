@@ -224,12 +224,12 @@ def _scaled_taps(taps: Array, scale: Array) -> Array:
 
 
 def padded_keys(heads: int, pairs: int, size: int) -> Array:
-    """Zeros above the key itself. [H, 2 · F + N, N]"""
+    """Rows of zeros for the pairs, then the key itself. [H, 2 · F + N, N]"""
     return np.tile(np.eye(pairs + size, size, -pairs), (heads, 1, 1))
 
 
 def unit_pairs(heads: int, pairs: int, size: int) -> Array:
-    """(1, 0) as each pair of a key, first all ones. [H · (2 · F + N)]"""
+    """(1, 0) for each pair of a key: first all ones, then zeros. [H · (2 · F + N)]"""
     return np.tile(np.arange(pairs + size) < pairs // 2, heads)
 
 

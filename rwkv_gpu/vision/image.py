@@ -30,7 +30,7 @@ class Image:
     columns: int  # rows per line, if positions are two-dimensional; otherwise 0
     identity: bytes  # digest of its pixels, its preparation and the projector
     whole: "Whole" = ""  # layers of the language model in which each of its rows attends to all of them
-    numbered: bool = False  # whether positions in its plane count from 0, and its number among images is one, too
+    numbered: bool = False  # whether positions in its plane count from 0, and its number is a position, too
     frame: "Frame | None" = None  # constant rows around those of the tower
     picture: Picture | Recording | None = None  # the picture before resizing, for other models
     parts: tuple["str | Image", ...] = ()  # texts and images that replace it, the whole image last; empty: itself

@@ -157,7 +157,7 @@ def waves_of(table: Array, side: int) -> Array:
 
 
 def _queries(heads: int, sides: tuple[int, ...], masks: int, rows: Array, columns: Array) -> Array:
-    """The pairs of a query above the query itself, which is scaled. [H, 2 · F + N, N]"""
+    """Rows for the pairs of a query, then for the query itself, which is scaled. [H, 2 · F + N, N]"""
     size = rows.shape[1]
     pairs = [waves_of(table, side) for side in sides for table in (rows, columns)] + [np.zeros((2, masks, size))]
     each = np.concatenate([*np.concatenate(pairs, axis=1), np.eye(size) * size**-0.5])
@@ -165,7 +165,7 @@ def _queries(heads: int, sides: tuple[int, ...], masks: int, rows: Array, column
 
 
 def _last_pair(heads: int, pairs: int, size: int) -> Array:
-    """(1, 0) as the last pair."""
+    """(1, 0) for the last pair, and zeros elsewhere. [H · (2 · F + N)]"""
     return np.tile(np.arange(2 * pairs + size) == pairs - 1, heads)
 
 

@@ -103,7 +103,7 @@ def fitted(image: Size, step: int, least: int, most: int) -> Size:
 
 
 def closest(image: Size, step: int, most: int) -> Size:
-    """Of the sizes in multiples of a step next to an image's, that with its aspect ratio and at most `most` pixels."""
+    """The size nearest to an image's aspect ratio, in multiples of a step, with about its pixels or `most` pixels."""
     wide, high, shape = image.width / step, image.height / step, image.height / image.width
     count = most // step**2
     if wide * high > count:
@@ -149,7 +149,7 @@ def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
 
 
 def sliced(image: Size, step: int, side: int, most: int) -> tuple[Size, Size]:
-    """The columns and rows of at most `most` slices, and the size of each: the pixels of about such a square."""
+    """Columns and rows of at most `most` slices, and the size of a slice, of about `side` x `side` pixels."""
     wanted = min(math.ceil(F(image.width) * F(image.height) / F(side**2)), most)
     grids = [
         Size(columns, count // columns)
@@ -164,7 +164,7 @@ def sliced(image: Size, step: int, side: int, most: int) -> tuple[Size, Size]:
 
 
 def squared(image: Size, step: int, side: int) -> Size:
-    """A size in multiples of a step, with the aspect ratio of an image and about the pixels of a square."""
+    """A size in multiples of a step, with the aspect ratio of an image and about `side` x `side` pixels."""
     shape = F(image.width) / F(image.height)
     height = int(F(side) / np.sqrt(shape))
     return Size(multiple(int(F(height) * shape), step), multiple(height, step))

@@ -40,7 +40,7 @@ class SoundTower(MediaTower):
     states: list[State] = field(default_factory=list)
 
     def outputs(self, rows: int) -> range:
-        """The rows at which rows of the language model begin, after averaging. An incomplete last one is left out."""
+        """The tower's rows that begin a row of the language model. An incomplete last one is left out."""
         each = self.pool * self.stack
         return range(self.pool - 1, rows // each * each, each)
 

@@ -64,7 +64,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """One row far into its context; the product per head after attention reduces its runs."""
+    """One row with a long context, whose runs the per-head product after attention reduces."""
     attends = _attention(name, tuning, "f32", "long decode", "no rope")
 
     def compute(g: Any, w: Any, **inputs: Any) -> Any:

@@ -20,7 +20,7 @@ CACHED = {"some chosen twice": ("Q4_K", "Q4_K", "Q6_K"), "codebooks": ("IQ3_S", 
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Enough rows for weights to be copied, and few rows over experts, some of which are chosen twice."""
+    """Steps of many rows, for which weights are copied, and of few rows, some of which choose the same experts."""
     tuning = default_tuning(replace(can, fragment=0))  # off: matrix units would round more than these trials allow
     matrix = {"blk.0.matrix.weight": Stored.random(BY_NAME["Q4_K"], 96, 256)}
     for rows in (1, 2 * DIRECT_ROWS):

@@ -52,7 +52,7 @@ def _gatings(w: Any) -> dict[str, Gating]:
 
 
 def _routes(can: Capabilities) -> Iterator[Trial]:
-    """Few experts, and more than are ranked at once; without groups."""
+    """Routing without groups: with few experts, and with more than are ranked at once."""
     for (name, tuning), part, count in product(reductions(can).items(), ("experts", "shares"), (64, 1030)):
         weights = {
             "router": Stored.of(normal(count, 48, seed=1)), "bias": Stored.of(normal(count, seed=2)),

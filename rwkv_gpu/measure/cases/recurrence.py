@@ -95,7 +95,7 @@ def _kept(g: Any, x: Any, rows: SlotRows) -> Any:
 
 
 def _shifted(g: Any, x: Any, rows: SlotRows) -> Any:
-    """The previous row of each row of x; in decode, the rows before those of 2x."""
+    """The previous row of each row of x; in decode, plus the previous row of 2x, which is stored next."""
     y = g.shift_rows(x, rows)
     g.keep_rows(g.scale(x, 2.0), rows)
     return y if x.shape[0] > 4 else g.add(y, g.row_before(rows))

@@ -74,7 +74,7 @@ def _time_mix(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> 
 
 
 def _loras(name: str, tuning: Tuning, step: str, batch: Batch, format_name: str) -> Trial:
-    """Decode from the LoRAs on, whose second halves a time mix may compute itself."""
+    """A decode step of LoRAs and a time mix, which may compute the second halves of the LoRAs itself."""
     width, wkv = 192, State("wkv", (3, 64, 64))
     inputs = {n: normal(batch.rows, width, seed=i) for i, n in enumerate(("x", "r", "k", "v", "v_first"))}
     weights = {"vectors": Stored.of(np.abs(normal(5, width))), "bias": Stored.of(normal(width, seed=1))}

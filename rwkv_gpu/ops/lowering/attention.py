@@ -421,7 +421,7 @@ def _vectors(op: Attend) -> JoinedVectors:
 
 
 def _scores(to: Lowering, op: Attend, base: float) -> Links:
-    """The part that transforms scores; a kernel computes exponentials of scores / base to the base e."""
+    """The part that transforms scores. The kernel computes e^(score / base)."""
     how = op.how
     assert not (how.softcap and (how.alibi or how.biases)), "scores that are biased have no cap"
     if how.alibi:

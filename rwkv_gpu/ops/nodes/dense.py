@@ -172,7 +172,7 @@ class PredictStreams(Op):
 
 @dataclass(frozen=True)
 class CorrectStreams(Op):
-    """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
+    """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t]; y_0 without add"""
 
     x: Value  # a stack that begins with one value for each result
     found: Value

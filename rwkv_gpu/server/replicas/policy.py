@@ -1,7 +1,7 @@
 """Chooses the replica for a request. Pure functions, shared by the router of one machine and that of a Ray cluster.
 
 The first choice is the replica that has the conversation, unless it is much busier than another. Otherwise it is the
-one with the shortest wait, of all or of a few drawn at random. A router that knows the load only roughly draws, so that
+one with the shortest wait, of all or of two drawn at random. A router draws if it knows the load only roughly, so that
 several routers do not all choose the same replica.
 """
 

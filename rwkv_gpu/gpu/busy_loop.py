@@ -21,9 +21,8 @@ class BusyLoop:
         self._device = device
         pipeline = device.pipeline(link("probes/busy_loop"))
         self._state = device.buffer(16, "probe")
-        entries = [{"binding": 0, "resource": {"buffer": self._state.handle, "offset": 0, "size": 16}}]
         with TypedErrors("binding a busy loop"):
-            group = device.handle.create_bind_group(layout=pipeline.layout, entries=entries)
+            group = device.bind_group(pipeline, {0: (self._state, 0, 16)})
         self._kept = pipeline, group  # kept alive, as the program has only raw handles
         self._program = native.program([(pipeline.handle, group, (1, 1, 1))])
         self._rounds = 0

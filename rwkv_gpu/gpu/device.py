@@ -321,19 +321,23 @@ class Device:
         result.free()
         return written
 
+    def bind_group(self, pipeline: Pipeline, bound: Mapping[int, tuple[Buffer, int, int]]) -> Any:
+        """Binds buffers to the bindings of a shader. `bound` are the buffer, offset and bytes of each binding."""
+        entries = [
+            {"binding": n, "resource": {"buffer": buffer.handle, "offset": offset, "size": nbytes}}
+            for n, (buffer, offset, nbytes) in sorted(bound.items())
+        ]
+        return self.handle.create_bind_group(layout=pipeline.layout, entries=entries)
+
     def dispatch(self, linked: Linked, bound: Sequence[tuple[Buffer, int, int]], grid: tuple[int, int, int]) -> None:
         """Queues a single dispatch. `bound` are the buffer, offset and bytes of each binding, from 0 on."""
         pipeline = self.pipeline(linked)
-        entries = [
-            {"binding": n, "resource": {"buffer": buffer.handle, "offset": offset, "size": nbytes}}
-            for n, (buffer, offset, nbytes) in enumerate(bound)
-        ]
         self.flush()
         with TypedErrors(f"running {linked.name}"):
             encoder = self.handle.create_command_encoder()
             compute = encoder.begin_compute_pass()
             compute.set_pipeline(pipeline.handle)
-            compute.set_bind_group(0, self.handle.create_bind_group(layout=pipeline.layout, entries=entries))
+            compute.set_bind_group(0, self.bind_group(pipeline, dict(enumerate(bound))))
             compute.dispatch_workgroups(*grid)
             compute.end()
             self.queue.submit([encoder.finish()])

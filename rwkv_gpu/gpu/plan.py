@@ -408,9 +408,6 @@ class Plan:
 
 
 def _bind_group(device: Device, dispatch: Dispatch, step: int) -> Any:
-    entries = [
-        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.at(step), "size": s.nbytes}}
-        for n, s in sorted(dispatch.bound.items())
-    ]
+    bound = {n: (s.buffer, s.at(step), s.nbytes) for n, s in dispatch.bound.items()}
     with TypedErrors(f"binding {dispatch.name}"):
-        return device.handle.create_bind_group(layout=dispatch.pipeline.layout, entries=entries)
+        return device.bind_group(dispatch.pipeline, bound)

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import os
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ LONGEST = {
     "test_doctor_shaders.py",
     "test_plan_digests.py",
 }
-# These need no GPU, but at least ten seconds of CPU time each: `make test` leaves them to `make test-all`.
+# `make test` leaves these to `make test-all`: they take at least ten seconds of CPU time each, or need a GPU.
 LONG = {
     "cli/test_batch_devices.py",
     "cli/test_chat_terminal.py",  # a terminal for each test
@@ -68,6 +69,7 @@ LONG = {
     "convert/test_convert.py",
     "convert/test_hub.py",
     "engine/test_context_shift.py",
+    "engine/test_assistant.py",
     "engine/test_dflash.py",
     "engine/test_faults.py",
     "engine/test_heads.py",
@@ -77,6 +79,7 @@ LONG = {
     "llm/test_head_features.py",
     "llm/test_head_files.py",
     "measure/test_constants.py",
+    "measure/test_doctor_shaders.py",
     "measure/test_metal_traps.py",
     "measure/test_offline.py",
     "measure/test_plans.py",
@@ -89,6 +92,7 @@ LONG = {
     "server/test_operation_faults.py",  # starts and ends servers
     "server/test_preparing.py",
     "server/test_replicas.py",
+    "server/test_schemas.py",
     "server/test_soak.py",
     "test_docs_commands.py",
     "test_package.py",
@@ -117,11 +121,21 @@ def uses_gpu(item: pytest.Item) -> bool:
     return "gpu" in item.keywords or ("adapter" in item.fixturenames and not on_cpu)
 
 
+def only_quick(config: pytest.Config) -> bool:
+    """True in `make test`."""
+    return bool(config.getoption("markexpr") == "quick")
+
+
+def in_tests(path: Path) -> str:
+    """Returns the path of a file within the tests, as LONG has it."""
+    return str(path).removeprefix(f"{HERE}{os.sep}").replace(os.sep, "/")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that `make test` runs: those without a GPU, and GPU tests that are already marked `quick`."""
     if uses_gpu(item):
         item.add_marker("gpu")
-    elif item.path.relative_to(HERE).as_posix() in LONG:
+    elif in_tests(item.path) in LONG:
         item.add_marker("long")
     elif {"slow", "long"}.isdisjoint(item.keywords):
         item.add_marker("quick")
@@ -133,8 +147,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     `make test` does not import files in which it would run nothing.
     """
     named = any("browser" in argument for argument in config.args)
-    long = config.getoption("markexpr") == "quick" and any(collection_path == HERE / name for name in LONG)
+    long = only_quick(config) and in_tests(collection_path) in LONG
     return True if long or (collection_path.name == "browser" and not named) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Collects, for `make test`, one case of each test on a GPU that it will not run, instead of all."""
+    chosen = "opening" in metafunc.fixturenames or metafunc.definition.get_closest_marker("quick")
+    if only_quick(metafunc.config) and "adapter" in metafunc.fixturenames and not chosen:
+        metafunc.parametrize = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 def by_name(item: pytest.Item) -> int:

@@ -23,7 +23,7 @@ from tests.gguf import writer
 from tests.gguf.corpus import BAD, GOOD, Bad
 from tests.gguf.writer import array_key, gguf, number, number_key, string, tensor, text_key
 from tests.golden_files import golden
-from tests.process import posix, resident
+from tests.process import PATIENCE, posix, resident
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1.0
@@ -67,7 +67,7 @@ def test_every_bad_file_is_refused_at_once_and_in_little_memory(tmp_path: Path) 
     script = Path(__file__).with_name("measure_bad_files.py")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)

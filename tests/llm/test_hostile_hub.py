@@ -80,10 +80,10 @@ def test_a_name_with_zero_parts_is_an_ordinary_file(server, tmp_path):
     assert Hub(folder=tmp_path, endpoint=url).pull("hf.co/owner/name").read_bytes() == DATA
 
 
-@pytest.mark.parametrize("listed", [b"", b"<html>", b"[" * 200_000, b"\xff\xfe", b"[" + b" " * (65 << 20) + b"]"])
+@pytest.mark.parametrize("listed", [b"", b"<html>", b"[" * 200_000, b"\xff\xfe", b"[ ]"])
 def test_a_list_that_is_not_json_too_deep_or_too_long_is_refused(server, tmp_path, listed):
     answers, url = server
-    answers.listed = listed
+    answers.listed = listed.replace(b" ", b" " * (65 << 20))
     with pytest.raises(BadInput) as failure:
         Hub(folder=tmp_path, endpoint=url).pull("hf.co/owner/name")
     assert str(failure.value).isprintable()

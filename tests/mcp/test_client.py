@@ -4,19 +4,19 @@ import socket
 import sys
 import threading
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 uvicorn = pytest.importorskip("uvicorn", reason="the extra `server` is not installed")
 
 from rwkv_gpu.mcp.client import ToolServers  # noqa: E402
 from rwkv_gpu.mcp.config import ServerConfig  # noqa: E402
 from rwkv_gpu.mcp.result import MOST_RESULT, Result  # noqa: E402
 from tests.cli.tmux import ROOT  # noqa: E402
-from tests.mcp import tiny_server  # noqa: E402
 from tests.process import PATIENCE, until  # noqa: E402
 
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra `mcp` is not installed")
 STDIO = ServerConfig("local", sys.executable, ("-m", "tests.mcp.tiny_server"), cwd=str(ROOT))
 NAMES = ["add", "repeat", "fail", "hang", "die"]
 
@@ -24,6 +24,8 @@ NAMES = ["add", "repeat", "fail", "hang", "die"]
 @contextmanager
 def over_http():
     """Runs the tiny server in a thread. Returns its configuration."""
+    from tests.mcp import tiny_server
+
     listener = socket.create_server(("127.0.0.1", 0))
     app = tiny_server.server.streamable_http_app()
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))

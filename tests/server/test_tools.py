@@ -3,11 +3,10 @@
 import json
 import sys
 import threading
+from importlib.util import find_spec
 
 import pytest
 from click.testing import CliRunner
-
-pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.mcp.client import ToolServers
@@ -18,6 +17,7 @@ from tests.process import PATIENCE
 from tests.server.gate import until
 from tests.server.serving import MODEL, serving
 
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra `mcp` is not installed")
 TINY = ServerConfig("tiny", sys.executable, ("-m", "tests.mcp.tiny_server"), {"KEY": "hidden-key"}, str(ROOT))
 GONE = ServerConfig("gone", "/no/such/program", env={"KEY": "hidden-key"})
 

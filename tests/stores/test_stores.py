@@ -12,7 +12,6 @@ from functools import partial
 from types import ModuleType
 
 import pytest
-from fakeredis import TcpFakeServer
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.stores import (
@@ -31,6 +30,8 @@ from tests.process import PATIENCE
 @pytest.fixture(scope="module")
 def valkey_port() -> Iterator[int]:
     """Starts a server that uses Valkey's protocol."""
+    from fakeredis import TcpFakeServer
+
     server = TcpFakeServer(("127.0.0.1", 0), server_type="valkey")
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)

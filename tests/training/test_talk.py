@@ -1,5 +1,6 @@
 """The text that the built-in model is trained on."""
 
+import functools
 import random
 import re
 
@@ -12,7 +13,11 @@ from training.grammar import article, expand, sentences
 from training.noise import typed
 
 SEEDS = range(400)
-SPOKEN = [answer for seed in SEEDS for _, answer in conversation(random.Random(seed))]
+
+
+@functools.cache
+def answers() -> list[str]:
+    return [answer for seed in SEEDS for _, answer in conversation(random.Random(seed))]
 
 
 def slots(name: str) -> str:
@@ -48,7 +53,7 @@ def test_a_text_is_the_same_for_the_same_seed_and_seldom_for_another():
 
 
 def test_the_assistant_speaks_in_sentences():
-    for text in SPOKEN:
+    for text in answers():
         assert re.match(r'[A-Z0-9`"]|rwkv-gpu', text), text
         assert re.search(r'[.!?]["`)]?$', text) or text.startswith("You said"), text
         assert "  " not in text, text
@@ -62,7 +67,7 @@ def test_no_template_syntax_is_left():
 
 
 def test_articles_match_the_following_sound():
-    for text in SPOKEN:
+    for text in answers():
         told = text.partition("You said")[0]
         found = re.findall(r"\b[Aa] ([aeio]\w+)", told) + re.findall(r"\b[Aa]n ([bcdfgjklmnpqrstvwxz]\w+)", told)
         assert [word for word in found if word not in ("one", "once")] == [], text

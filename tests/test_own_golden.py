@@ -100,11 +100,22 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
     narrow = opening["device"] != "cpu" and not (name in IN_EVERY_MODE and as_users_run_it)
     bounds = dict(zip(("f32", "f16"), OTHER_BOUNDS.get(name, (RMS, F16_RMS)), strict=True))
     for kv in ("f32",) if narrow else bounds:
-        # Float16 data is read across chunks in any case; token by token it takes as long as all others together.
-        chunks = (7,) if kv == "f16" and opening["device"] == "cpu" else (40, 1) if narrow else (40, 7, 1)
+        # Float16 data is read across chunks in any case; numpy takes as long for single tokens as for all others.
+        chunks = (40, 1) if narrow else (40, 7, 1)
+        if opening["device"] == "cpu":
+            chunks = (7,) if kv == "f16" else (40, 7)
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
             for chunk in chunks:
                 assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bounds[kv] + rounding
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", GENERATIVE)
+def test_logits_of_single_tokens_in_numpy_equal_those_of_llama_cpp(name):
+    record = np.load(OWN / f"{name}.npz")
+    with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, device="cpu") as llm:
+        got = llm.logits(record["tokens"].tolist(), chunk_size=1)
+    assert rms(got - record["exact_logits"]) < OTHER_BOUNDS.get(name, (RMS,))[0]
 
 
 @pytest.mark.parametrize(("name", "opening"), EMBEDDING_RUNS + EMBEDDING_IN_EVERY_MODE, indirect=["opening"])

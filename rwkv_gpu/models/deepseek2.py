@@ -1,7 +1,8 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and related models: latent attention, and mixtures of experts.
 
 The first layers are dense. MiniCPM 3 has additional scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2,
-GLM-5 and dots3-note, an indexer chooses the keys that a row sees; other layers of dots3-note have windows.
+GLM-5 and dots3-note, an indexer chooses the keys that a row sees; other layers of dots3-note have windows. Hy4 has
+indexers, too, several residual streams, and attention sinks.
 """
 
 import math
@@ -9,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import KeyIndex, Ops, Pairing, Rms, Rope, Scores, Temperature, Tensor
+from ..ops.vocabulary import ClampedSwiglu, KeyIndex, Ops, Pairing, Rms, Rope, Scores, Temperature, Tensor
 from .dense_families import BASE_WIDTH, DEPTH, EMBEDDING
 from .experts import ExpertSizes
 from .hybrid import AttendsToLatents, Block, GatedFeed, Hybrid, HybridFile
-from .latent import STEP, IndexSizes, LatentScores, LatentSizes, chosen_self_attention, take_latent_attention
+from .hyper_connections import Streamed, take_mixes
+from .latent import INDEX_EPS, STEP, IndexSizes, LatentScores, LatentSizes, chosen_self_attention, take_latent_attention
 from .rope import BASE, MAGNITUDE
 from .tensors import LONGEST_CONTEXT
 from .transformer import FeedForward, Output
@@ -33,6 +35,7 @@ class LatentForm:
     index: Pairing | None = None  # how an indexer rotates pairs; None without an indexer
     routing: Scores = "softmax"  # for files without this key
     windows: bool = False  # True if some layers have windows and sizes of their own, and all have gates and normed keys
+    streams: bool = False  # True if there are several residual streams, sinks, gates, and clamped experts
 
 
 FORMS = {
@@ -40,6 +43,7 @@ FORMS = {
     "deepseek32": LatentForm(index="neox"),
     "dots3note": LatentForm(index="neox", routing="sigmoid", windows=True),
     "glm-dsa": LatentForm(index="normal", routing="sigmoid"),
+    "hy_v4": LatentForm(index="normal", routing="sigmoid", streams=True),
     "minicpm3": LatentForm(pairing="neox", scaled=True),
     "mistral4": LatentForm(),
     "plm": LatentForm(glu=False),
@@ -66,7 +70,7 @@ def load(file: GGUFFile) -> Hybrid:
     source = HybridFile(file)
     form, layers, width = FORMS[source.arch], source.sizes.layers, source.sizes.width
     branch = DEPTH / math.sqrt(layers) if form.scaled else 1.0
-    latent = _read_sizes(source)
+    latent = replace(_read_sizes(source), gated=form.streams, sinks=form.streams)
     scores = _read_scores(source, latent)
     index = _read_index(source, latent, scores.rope)
     kinds = _read_windows(source, latent, scores) if form.windows else [(latent, scores)] * layers
@@ -82,6 +86,9 @@ def load(file: GGUFFile) -> Hybrid:
         experts, shared = _read_experts(head)
         return attention, head.experts(i, experts, shared=shared)
 
+    if form.streams:
+        mixes, last = take_mixes(source)
+        return source.model(blocks, kind=Streamed, mixes=mixes, last=last)
     if not form.scaled:
         return source.model(blocks, head_layer=of_head, kind=Indexed if form.index else Hybrid)
     return source.model(blocks, embedding_scale=EMBEDDING, logit_scale=BASE_WIDTH / width)
@@ -138,10 +145,10 @@ def _read_windows(
 
 def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> list[IndexSizes | None]:
     """The indexer of each layer. A layer without one uses the keys that an earlier layer chose."""
-    pairing, layers, tensors = FORMS[source.arch].index, source.sizes.layers, source.tensors
-    if pairing is None or rope is None:
+    form, layers, tensors, at = FORMS[source.arch], source.sizes.layers, source.tensors, f"{source.arch}.attention"
+    pairing = form.index
+    if pairing is None or rope is None or (form.streams and f"{at}.indexer.top_k" not in source.file.metadata):
         return [None] * layers
-    at = f"{source.arch}.attention"
     if not latent.q_rank:
         raise tensors.bad("tensor 'blk.0.attn_q_a.weight'", "none", "queries of low rank, for the indexer")
     size = source.integer("attention.indexer.key_length", 1, 512)
@@ -149,8 +156,10 @@ def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> l
         expected = f"a multiple of {STEP} from {rope.dims} to 512"
         raise tensors.bad(f"metadata key '{at}.indexer.key_length'", str(size), expected)
     count = min(source.integer("attention.indexer.top_k", 1, 1 << 16), source.sizes.context)
-    how = KeyIndex(source.integer("attention.indexer.head_count", 1, 1 << 10), replace(rope, pairing=pairing), count)
-    return [IndexSizes(size, how) if own else None for own in _indexed_layers(source)]
+    heads = source.integer("attention.indexer.head_count", 1, 1 << 10)
+    how = KeyIndex(heads, replace(rope, pairing=pairing), count, last=form.streams)
+    sizes = IndexSizes(size, how, source.sizes.eps if form.streams else INDEX_EPS)
+    return [sizes if own else None for own in _indexed_layers(source)]
 
 
 def _indexed_layers(source: HybridFile) -> list[bool]:
@@ -202,6 +211,7 @@ def _take_feeds(source: HybridFile, branch: float) -> Iterator[Block]:
         dense = source.integer("leading_dense_block_count", 0, source.integer("block_count"), default=0)
     if dense < sizes.layers:
         experts, shared = _read_experts(source)
+    clamps = source.clamps("swiglu_clamp_exp", ClampedSwiglu(0.0)) if FORMS[source.arch].streams else ()
     for i in range(sizes.layers):
         if not FORMS[source.arch].glu:
             at, norm = f"blk.{i}.ffn", Rms(tensors.take(f"blk.{i}.ffn_norm.weight", sizes.width), sizes.eps)
@@ -211,4 +221,4 @@ def _take_feeds(source: HybridFile, branch: float) -> Iterator[Block]:
         elif experts is None or i < dense:
             yield source.feed(i, inner, scale=branch)
         else:
-            yield source.experts(i, experts, shared=shared)
+            yield source.experts(i, experts, shared=shared, then=clamps[i] if clamps else "silu", shared_then="silu")

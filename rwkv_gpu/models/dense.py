@@ -187,19 +187,11 @@ class DenseFile:
 
     def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
         """The gated activation `how` of each layer, with limits from the file; 0 is none."""
-        limits = self.floats(f"{self.arch}.{name}", *LIMIT, default=0.0)
-        return [replace(how, limit=limit) if limit else "silu" for limit in limits]
+        return clamps_of(self.floats(f"{self.arch}.{name}", *LIMIT, default=0.0), how)
 
     def floats(self, key: str, low: float, high: float, default: float | None = None) -> list[float]:
         """A number for each layer; the metadata has one per layer or for all. Required without a default."""
-        layers = self.hyper.layers
-        if not isinstance(self.file.metadata.get(key), np.ndarray):
-            return [self.file.float(key, low, high, default=REQUIRED if default is None else default)] * layers
-        numbers = [float(number) for number in self.file.floats(key)[:layers]]
-        if len(numbers) < layers or not all(low <= number <= high for number in numbers):
-            expected = f"a number from {low} to {high} for each of {layers} layers"
-            raise self.tensors.bad(f"metadata key '{key}'", str(numbers)[:60], expected)
-        return numbers
+        return floats_by_layer(self.file, key, self.hyper.layers, low, high, default)
 
     def flags(self, name: str, *, default: bool) -> list[bool]:
         """A flag for each layer: an array of the file, or the default for all layers."""
@@ -524,6 +516,24 @@ def read_eps(file: GGUFFile, arch: str) -> float:
     """The eps of the norms, which a file may store under the key of layer norms."""
     rms, layer = (f"{arch}.attention.layer_norm_{kind}epsilon" for kind in ("rms_", ""))
     return file.float(rms if rms in file.metadata or layer not in file.metadata else layer, *EPS)
+
+
+def floats_by_layer(
+    file: GGUFFile, key: str, layers: int, low: float, high: float, default: float | None = None
+) -> list[float]:
+    """A number for each layer; the metadata has one per layer or for all. Required without a default."""
+    if not isinstance(file.metadata.get(key), np.ndarray):
+        return [file.float(key, low, high, default=REQUIRED if default is None else default)] * layers
+    numbers = [float(number) for number in file.floats(key)[:layers]]
+    if len(numbers) < layers or not all(low <= number <= high for number in numbers):
+        expected = f"a number from {low} to {high} for each of {layers} layers"
+        raise Tensors(file).bad(f"metadata key '{key}'", str(numbers)[:60], expected)
+    return numbers
+
+
+def clamps_of(limits: Sequence[float], how: ClampedSwiglu) -> list[Glu]:
+    """The gated activation `how` with each of these limits; 0 is none."""
+    return [replace(how, limit=limit) if limit else "silu" for limit in limits]
 
 
 def by_layer(

@@ -10,8 +10,21 @@ import numpy as np
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import REQUIRED, GGUFFile
-from ..ops.vocabulary import Attention, Cache, Glu, Ops, Pairing, Rms, Rope, Scores, State, Tensor, Weight
-from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
+from ..ops.vocabulary import (
+    Attention,
+    Cache,
+    ClampedSwiglu,
+    Glu,
+    Ops,
+    Pairing,
+    Rms,
+    Rope,
+    Scores,
+    State,
+    Tensor,
+    Weight,
+)
+from .dense import LIMIT, clamps_of, floats_by_layer, read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .heads import Head, read_head, take_head
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, write_latents
@@ -174,7 +187,13 @@ class GatedFeed:
     states = ()
     caches = ()
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
+    def __call__(
+        self,
+        g: Ops[Tensor],
+        x: Tensor,
+        add: Tensor | None,
+        eps: float,  # noqa: ARG002 - its norm knows
+    ) -> Tensor:
         return output(g, self.p.output, inner(g, self.p, x), add)
 
 
@@ -188,7 +207,7 @@ class Experts:
     states = ()
     caches = ()
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:
         return mixture(g, self.p, x, Rms(self.norm, eps) if self.norm else None, add, scale=self.scale)
 
 
@@ -306,6 +325,11 @@ class HybridFile:
             raise self.tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
         return [bool(one) for one in said[:layers]]
 
+    def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
+        """The gated activation `how` of each layer, with limits from the file."""
+        key = f"{self.arch}.{name}"
+        return clamps_of(floats_by_layer(self.file, key, self.sizes.layers, *LIMIT, default=0.0), how)
+
     def read_experts(self, *, scores: Scores = "softmax", normalise: bool | None = None) -> ExpertSizes:
         """The sizes of all mixtures."""
         return read_experts(self.file, self.arch, self.sizes.width, scores=scores, normalise=normalise)
@@ -387,10 +411,12 @@ class HybridFile:
         shared: bool = False,
         scale: float = 1.0,
         then: Glu = "silu",
+        shared_then: Glu | None = None,
     ) -> Experts:
         """Experts behind a norm."""
         before = self.tensors.take(f"blk.{i}.{norm}.weight", self.sizes.width)
-        return Experts(before, take_mixture(self.tensors, experts, i, shared=shared, then=then), scale)
+        found = take_mixture(self.tensors, experts, i, shared=shared, then=then, shared_then=shared_then)
+        return Experts(before, found, scale)
 
     def second(self, i: int, experts: ExpertSizes, then: Glu = "silu") -> Block:
         """The second half of a layer: a feed-forward in the leading layers, experts in the others."""

@@ -47,6 +47,7 @@ class LatentSizes:
     gated: bool = False  # True if each head, or each of its numbers, has a gate
     key_norm: bool = False  # True if the part of a key that rotates is normed
     window: int = 0  # positions that a row sees; 0 is all
+    sinks: bool = False  # True if each head has a sink
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class IndexSizes:
 
     size: int  # N, the size of a head and of its keys
     how: KeyIndex
+    eps: float = INDEX_EPS
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ def take_latent_attention(
             tensors.take(f"{at}_kv_a_norm.weight", s.latent),
             s.eps,
             scores.temperature,
+            tensors.take(f"{at}_sinks.weight", s.heads) if s.sinks else None,
         ),
         gate=_take_gate(tensors, f"{at}_gate.weight", s) if s.gated else None,
         scale=scale,
@@ -221,7 +224,7 @@ def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: i
     return Indexer(
         q=tensors.take(f"{at}.attn_q_b.weight", heads * size, latent.q_rank),
         k=tensors.take(f"{at}.attn_k.weight", size, latent.width),
-        k_norm=LayerNorm(tensors.take(f"{norm}.weight", size), tensors.take(f"{norm}.bias", size), INDEX_EPS),
+        k_norm=LayerNorm(tensors.take(f"{norm}.weight", size), tensors.take(f"{norm}.bias", size), sizes.eps),
         weights=tensors.take(f"{at}.proj.weight", heads, latent.width),
         cache=Cache(f"blk.{i}.index", 1, size, size),
         how=sizes.how,

@@ -180,15 +180,15 @@ def gates(
     return g.mul(*g.linears([x, x], matrices, then=[then, "none"], bias=biases or (None, None), norm=norm))
 
 
-def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
-    """z = total(x + scale · norm(W before(y) + bias)), then again(x + z) if it exists"""
+def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor | None) -> Tensor:
+    """z = total(x + scale · norm(W before(y) + bias)), then again(x + z) if both exist"""
     if p.norm is None:
         y = g.linear(y, p.weight, bias=p.bias, add=x, norm=p.before, scale=p.scale)
     else:
         y = g.linear(y, p.weight, bias=p.bias, norm=p.before)
         y = g.rms_norm(y, p.norm.weight, p.norm.eps, add=x, scale=p.scale)
     y = normed(g, y, p.total)
-    return y if p.again is None else normed(g, g.add(y, x), p.again)
+    return y if p.again is None or x is None else normed(g, g.add(y, x), p.again)
 
 
 @dataclass(frozen=True)

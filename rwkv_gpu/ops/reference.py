@@ -37,6 +37,7 @@ from .vocabulary import (
     SlotRows,
     State,
     StateSpace,
+    StreamGates,
     Weight,
     scales_of_pairs,
 )
@@ -211,6 +212,18 @@ class Reference(Ops[Array]):
         more = np.float32(0) if add is None else add
         ys = [x + (1 + coefs[:, s, None]) * (found - xs[0]) for s, x in enumerate(xs)]
         return (ys[0], *(y + more for y in ys[1:]))
+
+    def stream_gates(self, z: Array, how: StreamGates) -> tuple[Array, ...]:
+        scales, count = self.weights[how.scales.name], how.streams
+        biases = self.weights[how.bias.name].reshape(len(scales), count)
+        gates = sigmoid(z.reshape(len(z), -1, count) * scales[:, None] + biases)
+        return tuple(
+            np.float32(how.magnitude if p else 1) * gates[:, p] + np.float32(how.eps) for p in range(len(scales))
+        )
+
+    def add_to_streams(self, x: Array, found: Array, gates: Array) -> Array:
+        y: Array = x + (gates[:, :, None] * found[:, None]).reshape(x.shape)
+        return y
 
     def softmax(self, x: Array) -> Array:
         e: Array = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -653,15 +666,16 @@ class Reference(Ops[Array]):
             q = q * warmth(how.temperature, positions)[:, None, None]
         y = np.empty((len(z), how.heads, inner), np.float32)
         windowed = Attention(how.heads, None, how.scale, cache.window)
+        sinks = self.weights[how.sinks.name] if how.sinks else None
         for segment in self.batch.segments:
             mine = segment.rows
             keys = latents[segment.past(cache.window)].astype(np.float32)[:, None]  # [L, 1, C + R]
             if chosen is None:
-                y[mine] = attend(q[mine], keys, keys[..., :inner], windowed)
+                y[mine] = attend(q[mine], keys, keys[..., :inner], windowed, sinks)
                 continue
             for t in range(mine.start, mine.stop):
                 own = keys[chosen[t][chosen[t] != NO_KEY]]
-                y[t] = attend(q[t : t + 1], own, own[..., :inner], None)
+                y[t] = attend(q[t : t + 1], own, own[..., :inner], None, sinks)
         return y.reshape(len(z), -1)
 
     def choose_keys(self, q: Array, k: Array, weights: Array, cache: Cache, how: KeyIndex) -> Array:
@@ -689,7 +703,9 @@ class Reference(Ops[Array]):
         if how.rope is None:
             return x
         factors = factors_of(how.rope, self.context)
-        return rotate(x, how.rope, positions, self.weights[factors.name] if factors else None)
+        first = x.shape[-1] - how.rope.dims if isinstance(how, KeyIndex) and how.last else 0
+        turned = rotate(x[..., first:], how.rope, positions, self.weights[factors.name] if factors else None)
+        return np.concatenate([x[..., :first], turned], axis=-1)
 
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]

@@ -33,6 +33,7 @@ from .vocabulary import (
     SlotRows,
     State,
     StateSpace,
+    StreamGates,
     Weight,
 )
 
@@ -115,6 +116,14 @@ class Tracer(Ops[Value]):
         _, ys = stack(self.rows, [x.shape[1] for x in xs])
         self._append(nodes.CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
         return ys
+
+    def stream_gates(self, z: Value, how: StreamGates) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [how.streams] * (z.shape[1] // how.streams))
+        self._append(nodes.MakeStreamGates(z, how, ys))
+        return ys
+
+    def add_to_streams(self, x: Value, found: Value, gates: Value) -> Value:
+        return self._made(nodes.AddToStreams(x, found, gates, Value(x.shape)))
 
     def concat(self, x: Value, y: Value) -> Value:
         return self._made(nodes.Concat(x, y, Value((self.rows, x.shape[1] + y.shape[1]))))

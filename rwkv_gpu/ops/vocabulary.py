@@ -300,6 +300,7 @@ class LatentAttention:
     norm: Weight  # [C], norm of each latent
     eps: float
     temperature: Temperature | None = None
+    sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
 
 
 @dataclass(frozen=True)
@@ -309,6 +310,18 @@ class KeyIndex:
     heads: int  # H
     rope: Rope | None  # for the first dims of queries and keys; None: no rotation
     count: int  # keys that a row sees
+    last: bool = False  # True if the last dims rotate, not the first
+
+
+@dataclass(frozen=True)
+class StreamGates:
+    """Parameters of gates of S residual streams (hyper-connections)."""
+
+    streams: int  # S
+    scales: Weight  # [P], of the P kinds of gates: those that read, and maybe those that write
+    bias: Weight  # [P · S]
+    eps: float  # is added to gates
+    magnitude: float = 1.0  # of gates that write
 
 
 @dataclass(frozen=True)
@@ -571,6 +584,15 @@ class Ops(Protocol[Tensor]):
         self, xs: Sequence[Tensor], found: Tensor, coefs: Tensor, *, add: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t]; y_0 without add"""
+
+    def stream_gates(self, z: Tensor, how: StreamGates) -> tuple[Tensor, ...]:
+        """y_p[t, s] = m_p · sigmoid(scales[p] · z[t, p · S + s] + bias[p · S + s]) + eps, for each kind of gates [T, S]
+
+        m_p is 1 for gates that read, and the magnitude for those that write.
+        """
+
+    def add_to_streams(self, x: Tensor, found: Tensor, gates: Tensor) -> Tensor:
+        """y[t, s · D + d] = x[t, s · D + d] + gates[t, s] · found[t, d], of S streams in one row: y [T, S · D]"""
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """z[t] = [x[t] | y[t]]"""
@@ -857,6 +879,7 @@ class Ops(Protocol[Tensor]):
 
         z [T, C + R] = [c | p]: c is normed, p is rotated, and both go to the pages of the cache first. q [T, H · C];
         r is the last R of each head of q_rope [T, H · S], rotated. A temperature scales q and r. y [T, H · C]
+        A sink is one more score in the softmax of its head.
         If positions are `chosen` for each row, as `choose_keys` returns them, j takes only these.
         """
 
@@ -864,8 +887,8 @@ class Ops(Protocol[Tensor]):
         """The positions of the `count` keys with the largest scores, ascending, then `NO_KEY`. uint32 [T, count]
 
         score[t, j] = sum_h weights[t, h] · relu(q[t, h] · K[j]), over j = 0 .. position of t; of equal scores the
-        earlier position is chosen. The first dims of q [T, H · N] and k [T, N] are rotated, and k goes to the pages
-        of the cache first. weights [T, H]
+        earlier position is chosen. The first or last dims of q [T, H · N] and k [T, N] are rotated, and k goes to the
+        pages of the cache first. weights [T, H]
         """
 
     def write_latents(self, z: Tensor, cache: Cache, how: LatentAttention) -> None:

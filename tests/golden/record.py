@@ -557,6 +557,34 @@ def dots3(seed: int, layers: int = 3) -> Made:
     return tensors, keys | own
 
 
+def hyper(seed: int) -> Made:
+    """A small Hy4: four residual streams, sinks, gates for each number, clamped experts, indexers in two of three
+    layers.
+    """
+    owners: Keys = {"attention.indexer.types": [True, False, True]}
+    (tensors, keys), g = indexed(seed, 3, (0, 2), SIGMOID | owners), Source(seed + 2)
+    width, heads, value, streams = 64, 3, 24, 4
+    names = [("output_hc", 1), *((f"blk.{i}.hc_{name}", 2) for i in range(3) for name in ("attn", "ffn"))]
+    for at, kinds in names:
+        tensors |= {
+            f"{at}_fn.weight": (g.matrix(kinds * streams, streams * width), "F32"),
+            f"{at}_base.weight": (5 * g.vector(kinds * streams), "F32"),
+            f"{at}_scale.weight": (g.vector(kinds, 1), "F32"),
+        }
+    for i in range(3):
+        tensors |= {
+            f"blk.{i}.attn_sinks.weight": (g.vector(heads, 1), "F32"),
+            f"blk.{i}.attn_gate.weight": (g.matrix(heads * value, width), "F16"),
+        }
+        if i:
+            tensors[f"blk.{i}.exp_probs_b.bias"] = g.vector(4), "F32"
+    own: Keys = {
+        "hyper_connection.count": streams, "hyper_connection.epsilon": 0.01, "hyper_connection.magnitude": 2.0,
+        "swiglu_clamp_exp": [0.4] * 3,
+    }  # fmt: skip
+    return tensors, keys | own
+
+
 def switched(made: Made, tokens: list[int], substitutes: list[int], rank: int = 8) -> Made:
     """Adds adapters of all matrices, which tokens choose."""
     (tensors, keys), g, slots = made, Source(188), len(tokens) + 1
@@ -1380,6 +1408,7 @@ MODELS = {
     "rnd1": lambda: unmasking(transformer(164, FEW_EXPERTS, experts=4, norms=True), shifted=True),
     "deepseek32": lambda: indexed(151, 2, (0, 1), YARN | SIGMOID | {"rope.scaling.yarn_log_multiplier": 0.1}),
     "dots3note": lambda: dots3(185),
+    "hy_v4": lambda: hyper(191),
     "glm-dsa": lambda: indexed(153, 3, (0, 2), {"attention.indexer.types": [True, False, True]}),
 }
 

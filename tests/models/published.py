@@ -137,6 +137,7 @@ granite_swa      granite_swa      GraniteSWAForCausalLM                    gpt2 
 granite_swa      experts-granite_swa GraniteMoeSWAForCausalLM              gpt2  refact        B   {GRANITE}
 hunyuan_vl       hunyuan_vl       tencent/HunyuanOCR                       gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> padding=<｜hy_▁pad▁｜>
 hy_v3            hy_v3            tencent/Hy3                              gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
+hy_v4            hy_v4            tencent/Hy4-preview                      gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
 spark2_5         spark2_5         XHToken/Spark-X2.5-1.7B                  gpt2  spark2_5      B   bos=<｜start▁of▁sentence｜> eos=<｜end▁of▁sentence｜> -=<|System|> -=<|User|> -=<|Bot|> -=<|Tool|>
 cogvlm           cogvlm           THUDM/cogvlm2-llama3-chat-19B            gpt2  llama-bpe     b   {LLAMA3}
 cogvlm           cogvlm           THUDM/cogvlm-chat-hf                     llama default       bE  {LLAMA}

@@ -244,10 +244,11 @@ def test_an_indexer_that_keeps_all_keys_is_no_indexer(name, tmp_path):
     assert rms(every[12:], record["exact_logits"][12:]) > 0.1
 
 
-def test_keys_that_were_chosen_reach_layers_on_another_device():
-    """The second layer of the model, which has no indexer, may be the first of a device."""
-    record = np.load(golden("tiny-glm-dsa.npz"))
-    with rwkv_gpu.load(golden("tiny-glm-dsa.gguf"), device="cpu,cpu", split="1,2", kv="f32", context=64) as llm:
+@pytest.mark.parametrize("name", ["glm-dsa", "hy_v4"])
+def test_keys_that_were_chosen_reach_layers_on_another_device(name):
+    """The second layer of the model, which has no indexer, may be the first of a device. Hy4 has several streams."""
+    record = np.load(golden(f"tiny-{name}.npz"))
+    with rwkv_gpu.load(golden(f"tiny-{name}.gguf"), device="cpu,cpu", split="1,2", kv="f32", context=64) as llm:
         assert rms(llm.logits(record["tokens"].tolist(), chunk_size=7), record["exact_logits"]) < 2e-5
 
 
@@ -260,6 +261,11 @@ def test_keys_that_were_chosen_reach_layers_on_another_device():
         ("deepseek32", "attention.indexer.head_count", U32, 9, r"'blk.0.indexer.attn_q_b.weight': found the shape"),
         ("glm-dsa", "attention.indexer.types", STRING, b"full", "3 booleans"),
         ("glm-dsa", "attention.indexer.types", U32, 1, "3 booleans"),
+        ("hy_v4", "hyper_connection.count", U32, 1, "from 2 to 16"),
+        ("hy_v4", "hyper_connection.count", U32, 5, r"'output_hc_scale.weight'|'blk.0.hc_attn_base.weight': found the"),
+        ("hy_v4", "hyper_connection.epsilon", F32, float("nan"), "hy_v4.hyper_connection.epsilon"),
+        ("hy_v4", "hyper_connection.magnitude", F32, 0.0, "hy_v4.hyper_connection.magnitude"),
+        ("hy_v4", "swiglu_clamp_exp", F32, -1.0, "hy_v4.swiglu_clamp_exp"),
     ],
 )
 def test_a_bad_indexer_is_named(name, key, kind, value, says, tmp_path):
@@ -268,6 +274,17 @@ def test_a_bad_indexer_is_named(name, key, kind, value, says, tmp_path):
     with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match=says) as caught:
         load_model(file)
     assert "\n" not in str(caught.value)
+
+
+def test_hy4_without_an_indexer_attends_to_all_positions(tmp_path):
+    """Some checkpoints have full attention only, and neither keys nor tensors of indexers."""
+    whole, record = take_apart(golden("tiny-hy_v4.gguf").read_bytes()), np.load(golden("tiny-hy_v4.npz"))
+    whole.rows = [row for row in whole.rows if b".indexer." not in row.name]
+    whole.tensors = [one for one in whole.tensors if b".indexer." not in one.name]
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu", kv="f32", context=64) as llm:
+        every = llm.logits(record["tokens"].tolist())
+    assert rms(every[:12], record["exact_logits"][:12]) < 2e-5
+    assert rms(every[12:], record["exact_logits"][12:]) > 0.1
 
 
 def test_without_a_key_the_context_reveals_glm_5_2_and_its_layers_with_an_indexer(tmp_path):

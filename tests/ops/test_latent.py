@@ -39,6 +39,7 @@ class Latent(Case):
     nope: int = 24  # dims of a head of q_rope before those that rotate
     rope: Rope | None = ROPE
     temperature: Temperature | None = None
+    sinks: bool = False
     on_matrix_units: bool = False
 
     @property
@@ -52,11 +53,14 @@ class Latent(Case):
         return 2e-2 if self.on_matrix_units else {"f32": 1e-4, "f16": 1e-3}[self.kind]
 
     def weights(self):
-        return {"norm": 1 + normal(self.latent) / 4}
+        return {"norm": 1 + normal(self.latent) / 4, "sinks": np.linspace(-3, 6, self.heads, dtype=np.float32)}
+
+    def how(self, w):
+        sinks = w["sinks"] if self.sinks else None
+        return LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6, self.temperature, sinks)
 
     def says(self, g, w, q, q_rope, z):
-        how = LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6, self.temperature)
-        return g.latent_attention(q, q_rope, z, self.cache, how)
+        return g.latent_attention(q, q_rope, z, self.cache, self.how(w))
 
     def inputs(self, rows, seed=0):
         turning = self.nope + self.size - self.latent
@@ -75,6 +79,7 @@ CASES = {
     "true size": Latent(heads=4, size=576, latent=512, nope=128, rope=Rope("normal", 64, 1e6), kind="f16"),
     "without rope": Latent(rope=None),
     "warm": Latent(temperature=Temperature(0.5, 16)),
+    "sinks": Latent(sinks=True),
     "yarn": Latent(rope=Rope("normal", 16, 1e4, 1 / 40, Yarn(64), magnitude=1.2)),
 }
 
@@ -93,7 +98,8 @@ def test_latent_attention_in_numpy_equals_attention_over_heads_that_share_one_ke
     q = np.concatenate([inputs["q"].reshape(1, case.heads, -1), r], axis=-1)[0]
     scale = 0.2 * (warmth(case.temperature, np.array([70])) if case.temperature else 1)
     p = np.exp(scale * (q @ keys.T))
-    expected = (p / p.sum(axis=-1, keepdims=True)) @ keys[:, : case.latent]
+    more = np.exp(case.weights()["sinks"])[:, None] if case.sinks else 0
+    expected = (p / (p.sum(axis=-1, keepdims=True) + more)) @ keys[:, : case.latent]
     np.testing.assert_allclose(found[1].reshape(case.heads, -1), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -156,6 +162,7 @@ class Chosen(Latent):
     index_size: int = 32
     index_rope: Rope | None = HALVES
     count: int = 24
+    last: bool = False  # True if the last dims of the indexer rotate
     whole: bool = False  # True if queries, keys and weights of the indexer are small integers, so that scores are exact
 
     @property
@@ -175,15 +182,16 @@ class Chosen(Latent):
         return super().inputs(rows, seed) | {n: np.rint(x / 2) if self.whole else x for n, x in index.items()}
 
     def says(self, g, w, q, q_rope, z, iq, ik, iw):
-        how = LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6)
-        chosen = g.choose_keys(iq, ik, iw, self.index, KeyIndex(self.index_heads, self.index_rope, self.count))
-        return g.latent_attention(q, q_rope, z, self.cache, how, chosen=chosen)
+        how = KeyIndex(self.index_heads, self.index_rope, self.count, self.last)
+        chosen = g.choose_keys(iq, ik, iw, self.index, how)
+        return g.latent_attention(q, q_rope, z, self.cache, self.how(w), chosen=chosen)
 
 
 CHOSEN = {
     "turned": Chosen(),
     # Ties are frequent: the earlier position is chosen.
     "ties": Chosen(kind="f16", index_rope=None, whole=True, count=40, index_heads=2),
+    "the last dims turn, sinks": Chosen(index_rope=Rope("normal", 16, 1e4), last=True, sinks=True),
     "neighbours, 21 heads": Chosen(heads=21, index_rope=Rope("normal", 32, 1e4), count=70),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.elementwise import gelu_erf
-from rwkv_gpu.ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, Xielu
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, StreamGates, Xielu
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
@@ -176,6 +176,18 @@ def test_altup_predicts_and_corrects_streams(device, width):
 
     for says in (predicted, corrected):
         assert_same(device, says, {}, inputs)
+
+
+@pytest.mark.parametrize("streams", [2, 4, 5])
+def test_branches_read_streams_and_add_to_them(device, streams):
+    arrays = {"scales": normal(2, seed=3), "bias": normal(2 * streams, seed=4)}
+    inputs = {"z": normal(5, 2 * streams), "x": normal(5, 33 * streams, seed=1)}
+
+    def says(g, w, z, x):
+        read, write = g.stream_gates(z, StreamGates(streams, w["scales"], w["bias"], 1e-2, 2.5))
+        return {"y": g.add_to_streams(x, g.row_matrix(read, x), write)}
+
+    assert_same(device, says, arrays, inputs, tolerance=1e-5)  # exponentials
 
 
 @pytest.mark.parametrize(("rows", "width"), SHAPES)

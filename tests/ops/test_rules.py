@@ -262,6 +262,7 @@ BROKEN: dict[str, dict[str, Break]] = {
     },
     "runs_into_heads": {
         "attention still reduces its runs": maker(leaves_runs=True),
+        "attention has no sinks": maker(how=lambda op: replace(op.how, sinks=BIAS)),
         "it reads all heads": reader(x=Value((1, 8))),
         "the kernel gathers the row of a head": reader(
             weight=lambda op: replace(op.weight, shape=(2, 8, 1 << 14)), x=Value((1, 2 << 14))

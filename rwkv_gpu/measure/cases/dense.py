@@ -24,6 +24,7 @@ from ...ops.vocabulary import (
     Pairing,
     Rms,
     Situ,
+    StreamGates,
     Xielu,
 )
 from ..trials import Array, Compute, Past, Stored, Trial
@@ -183,6 +184,19 @@ def streams(can: Capabilities) -> Iterator[Trial]:
 
     coefs, rows = normal(3, 16, seed=5), {"y": normal(3, 132, seed=6), "add": normal(3, 132, seed=7)}
     yield Trial("predict_streams", "", "map", tuning, predicted, {"coefs": coefs} | xs_of, allowed=allowed)
+
+    def gates(g: Any, w: Any, z: Array) -> Any:
+        return g.add(*g.stream_gates(z, StreamGates(4, w["scales"], w["bias"], 1e-2, 2.0)))
+
+    weights = {"scales": Stored.of(normal(2)), "bias": Stored.of(normal(8, seed=1))}
+    yield Trial(
+        "stream_gates", "", "map", tuning, gates, {"z": normal(3, 8)}, weights, CLOSE.result
+    )  # fmt: skip
+    added = {"x": normal(3, 528), "found": rows["y"], "gates": coefs[:, :4].copy()}
+    yield Trial(
+        "add_to_streams", "", "map", tuning, lambda g, _, x, found, gates: g.add_to_streams(x, found, gates), added,
+        allowed=allowed,
+    )  # fmt: skip
     inputs = {"coefs": coefs[:, :4].copy()} | rows | xs_of
     yield Trial("correct_streams", "", "map", tuning, corrected, inputs, allowed=allowed)
     for name, reduction in reductions(can).items():

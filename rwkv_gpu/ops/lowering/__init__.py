@@ -30,6 +30,7 @@ from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.AdapterDown: adapters.down,
+    nodes.AddToStreams: dense.add_to_streams,
     nodes.Attend: attention.attend,
     nodes.AttendLatent: latent.attend,
     nodes.WriteIndex: key_index.write,
@@ -55,6 +56,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.Kernel: dense.kernel,
     nodes.Lerp: recurrence.lerp,
     nodes.LightningAttention: recurrence.lightning_attention,
+    nodes.MakeStreamGates: dense.stream_gates,
     nodes.Map: dense.map_elements,
     nodes.MatchLength: dense.match_length,
     nodes.Norm: dense.norm,

@@ -12,11 +12,13 @@ from ...kernels.parts import ROUNDED
 from ..elementwise import ELEMENTWISE
 from ..graph import Node
 from ..nodes import (
+    AddToStreams,
     ByRow,
     Copy,
     CorrectStreams,
     Embed,
     Kernel,
+    MakeStreamGates,
     Map,
     MatchLength,
     Norm,
@@ -234,6 +236,20 @@ def predict(to: Lowering, node: Node, op: PredictStreams) -> None:
 def correct(to: Lowering, node: Node, op: CorrectStreams) -> None:
     residual, operands = _residual(op.add)
     _by_column(to, node, op, ("streams/correct", residual), {"COEFS": op.coefs.shape[1]}, operands)
+
+
+def stream_gates(to: Lowering, node: Node, op: MakeStreamGates) -> None:
+    how, kinds = op.how, len(op.ys)
+    constants: dict[str, Constant] = {
+        "STREAMS": how.streams, "KINDS": kinds, "EPS": float(how.eps), "MAGNITUDE": float(how.magnitude),
+    }  # fmt: skip
+    operands = {"scales": to.vector(how.scales), "bias": to.vector(how.bias)}
+    to.emit_elements(node, ("streams/gates",), constants, operands, count=node.rows * how.streams)
+
+
+def add_to_streams(to: Lowering, node: Node, op: AddToStreams) -> None:
+    constants = {"D": op.found.shape[1], "STREAMS": op.gates.shape[1]}
+    to.emit_elements(node, ("streams/add",), constants, count=node.rows * op.x.shape[1])
 
 
 def match_length(to: Lowering, node: Node, op: MatchLength) -> None:

@@ -18,6 +18,7 @@ def write(to: Lowering, node: Node, op: WriteIndex) -> None:
     """Emits the write of keys to their pages, and the rotation of queries."""
     [keys] = to.memory.caches.places[op.cache.name]
     rope, fmt = op.how.rope, to.memory.caches.format_of(op.cache)
+    dims = rope.dims if rope else 0
     operands: dict[str, Operand] = {"keys": keys}
     parts = ["attention/latent/no_rope"]
     if rope:
@@ -30,7 +31,8 @@ def write(to: Lowering, node: Node, op: WriteIndex) -> None:
         {
             "H": op.how.heads,
             "N": op.cache.size,
-            "DIMS": rope.dims if rope else 0,
+            "DIMS": dims,
+            "FIRST": op.cache.size - dims if op.how.last else 0,
             "PAGE": PAGE,
             "WG": to.tuning.lanes.map_lanes,
         },

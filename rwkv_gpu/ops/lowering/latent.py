@@ -14,9 +14,10 @@ from ..latent_partition import (
     prompt_partition,
 )
 from ..nodes import AttendLatent, WriteLatent
+from ..nodes.stage import Links
 from ..values import Operand, Value
 from ..vocabulary import NO_KEY, PAGE, Cache
-from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
+from .attention import BLOCKS, NO_SINK, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
 from .context import Lowering, Runs
 from .key_index import pages_of_rows
 
@@ -32,8 +33,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         blocks = partition.shares.count(node.rows) * -(-heads // partition.queries)
     else:  # each sequence may end in a block that is not full
         blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
-    found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
-    result, written = _result(partition, found)
+    found, result, written = _result(node, op, partition)
     kernel, parts, constants = _kernel(to, op, partition)
     query_scale, scales = scale_of_queries(op.how)
     to.emit(
@@ -64,10 +64,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     if result == "partial" and op.leaves_runs:
         to.runs[op.y] = Runs(found, op.cache, partition.split)
     elif result == "partial":
-        size, grain, shares = op.cache.latent, partition.grain, partition.shares
-        reduce_runs(
-            to, node, op.cache, AttentionPartition(heads, 1, size, op.cache.window, 1, 1, grain, shares), found, op.y
-        )
+        _reduce(to, node, op, partition, found)
 
 
 def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
@@ -81,9 +78,25 @@ def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
     return units or prompt_partition(heads, op.cache, tuning, can)
 
 
-def _result(partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
-    """The part that writes the result of a workgroup, and its operands."""
-    return ("whole", {}) if partition.runs == 1 else ("partial", {"y": found})
+def _result(node: Node, op: AttendLatent, partition: LatentPartition) -> tuple[Value, str, dict[str, Operand]]:
+    """The values of all runs, the part that writes the result of a workgroup, and its operands.
+
+    Sinks are added where runs are reduced, because a prompt binds all the buffers that WebGPU guarantees.
+    """
+    found = Value((node.rows, partition.heads * partition.runs * (op.cache.latent + 4)))
+    whole = partition.runs == 1 and op.how.sinks is None
+    return found, "whole" if whole else "partial", {} if whole else {"y": found}
+
+
+def _reduce(to: Lowering, node: Node, op: AttendLatent, partition: LatentPartition, found: Value) -> None:
+    """Emits the reduction of runs."""
+    size, grain, shares, window = op.cache.latent, partition.grain, partition.shares, op.cache.window
+    rest, sinks = Links([*PLAIN_ANSWER]), op.how.sinks
+    if sinks is not None:
+        parts = ["attention/sink/logit", "attention/vectors", *(part for part in PLAIN_ANSWER if part not in NO_SINK)]
+        rest = Links(parts, {"SINKS": 0}, {"vectors": to.vector(sinks)})
+    how = AttentionPartition(partition.heads, 1, size, window, 1, 1, grain, shares)
+    reduce_runs(to, node, op.cache, how, found, op.y, rest, every_run=partition.runs == 1)
 
 
 def _kernel(
@@ -109,6 +122,7 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
     partition = decode_partition(heads, op.cache, node.rows, 1, to.tuning, to.can)
     assert partition.runs == 1, "one page is one run"
     query_scale, scales = scale_of_queries(op.how)
+    found, result, written = _result(node, op, partition)
     assert op.how.temperature is None, "the number of chosen keys takes the place of the position"
     to.emit(
         node,
@@ -117,21 +131,24 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
             "attention/latent_attention",
             *("attention/latent/chosen_rows", "attention/latent/chosen_keys", pages_of_rows(to)),
             *(f"attention/latent/read_{caches.format_of(op.cache).name}", "attention/eight"),
-            *(f"attention/{query_scale}", "attention/result/whole", "attention/partition", "attention/block"),
-            *(partition.shares.counting, "attention/reach/window", *PLAIN_ANSWER, "lib/lanes/plain"),
+            *(f"attention/{query_scale}", f"attention/result/{result}", "attention/partition", "attention/block"),
+            *(() if result == "partial" else PLAIN_ANSWER),
+            *(partition.shares.counting, "attention/reach/window", "lib/lanes/plain"),
         ),
         partition.constants
         | partition.split
         | scales
         | {"MAX_PAGES": caches.max_pages, "KEYS": partition.keys, "CHUNK": partition.chunk}
         | {"COUNT": count, "NO_KEY": NO_KEY},
-        {"keys": keys},
+        {"keys": keys, **written},
         groups=node.rows * -(-heads // partition.queries),
         fixed_bytes=0,
         context_cost=ContextCost(
             0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), count
         ),
     )
+    if result == "partial":
+        _reduce(to, node, op, partition, found)
 
 
 def write(to: Lowering, node: Node, op: WriteLatent) -> None:

@@ -7,6 +7,7 @@ from .adapters import Adapted, AdapterDown, AdapterUp
 from .attention import Attend, AttendLatent, ChooseKeys, HeadLinear, WriteIndex, WriteKeys, WriteLatent
 from .conv import CentredConv1d, Conv1d
 from .dense import (
+    AddToStreams,
     ByRow,
     Concat,
     Copy,
@@ -14,6 +15,7 @@ from .dense import (
     Embed,
     KeepRows,
     Kernel,
+    MakeStreamGates,
     Map,
     MatchLength,
     Norm,
@@ -49,6 +51,7 @@ __all__ = [
     "Adapted",
     "AdapterDown",
     "AdapterUp",
+    "AddToStreams",
     "Attend",
     "AttendLatent",
     "ByRow",
@@ -71,6 +74,7 @@ __all__ = [
     "Kernel",
     "Lerp",
     "LightningAttention",
+    "MakeStreamGates",
     "Map",
     "MatchLength",
     "Norm",

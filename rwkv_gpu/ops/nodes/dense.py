@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...gpu.shader import Constant
 from ..graph import Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Blocks, Cache, Choosing, Columns, LayerNorm, Pairing, Rms, SlotRows, Weight
+from ..vocabulary import Blocks, Cache, Choosing, Columns, LayerNorm, Pairing, Rms, SlotRows, StreamGates, Weight
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,25 @@ class CorrectStreams(Op):
     coefs: Value
     ys: tuple[Value, ...]
     add: Value | None = None
+
+
+@dataclass(frozen=True)
+class MakeStreamGates(Op):
+    """y_p[t, s] = m_p · sigmoid(scales[p] · z[t, p · S + s] + bias[p · S + s]) + eps"""
+
+    z: Value
+    how: StreamGates
+    ys: tuple[Value, ...]  # a stack
+
+
+@dataclass(frozen=True)
+class AddToStreams(Op):
+    """y[t, s · D + d] = x[t, s · D + d] + gates[t, s] · found[t, d]"""
+
+    x: Value
+    found: Value
+    gates: Value
+    y: Value
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ RUNS_INTO_HEADS: Rule[AttendLatent, HeadLinear] = Rule(
     conditions={
         "steps have one row": lambda pair: pair.graph.shape.one_row,
         "attention still reduces its runs": lambda pair: not pair.producer.leaves_runs,
+        "attention has no sinks": lambda pair: pair.producer.how.sinks is None,
         "it reads all heads": _whole_heads,
         "the kernel gathers the row of a head": _gathers_rows,
         **ALONE,

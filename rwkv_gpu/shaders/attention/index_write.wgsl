@@ -1,4 +1,4 @@
-// K[place] = rotate(k[t]), r[t, h] = rotate(q[t, h]), the first DIMS of each      one workgroup per row t
+// K[place] = rotate(k[t]), r[t, h] = rotate(q[t, h]), DIMS of each from FIRST on      one workgroup per row t
 // needs attention/eight: Eight; latent write: put8; rotation: partner, rotated
 @group(0) @binding(1) var<storage, read> k: array<f32>;                 // [T, N]
 @group(0) @binding(2) var<storage, read> q: array<f32>;                 // [T, H, N]
@@ -7,7 +7,7 @@
 @group(0) @binding(6) var<storage, read_write> r: array<f32>;           // [T, H, N]
 
 const_assert N % 8u == 0u;
-const_assert DIMS <= N;
+const_assert FIRST + DIMS <= N;
 
 fn run(group: u32, lane: u32) {
     let t = group;
@@ -20,8 +20,8 @@ fn run(group: u32, lane: u32) {
         for (var j = 0u; j < 8u; j++) {
             let d = 8u * i + j;
             x[j] = k[t * N + d];
-            if d < DIMS {
-                x[j] = rotated(place.x, d, x[j], k[t * N + partner(d)]);
+            if d >= FIRST && d - FIRST < DIMS {
+                x[j] = rotated(place.x, d - FIRST, x[j], k[t * N + FIRST + partner(d - FIRST)]);
             }
         }
         let low = vec4f(x[0], x[1], x[2], x[3]);
@@ -31,8 +31,8 @@ fn run(group: u32, lane: u32) {
         let head = t * H * N + i / N * N;
         let d = i % N;
         var y = q[head + d];
-        if d < DIMS {
-            y = rotated(place.x, d, y, q[head + partner(d)]);
+        if d >= FIRST && d - FIRST < DIMS {
+            y = rotated(place.x, d - FIRST, y, q[head + FIRST + partner(d - FIRST)]);
         }
         r[head + d] = y;
     }

@@ -1,7 +1,7 @@
 """Opens a GGUF file: reads and checks it, chooses a device, and assembles the model."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from ..engine.initial_state import digest_of
 from ..engine.split_layout import choices_of, device_names, shares_of
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
+from ..gpu.adapters import Adapter, Choice
+from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..models.differences import warn_of_differences
 from ..models.lengthen import RopeScaling, lengthen
@@ -23,7 +25,7 @@ from .info import Info
 from .load_options import DeviceOptions, Files, RoomOptions, StoreOptions, check, offload_of
 from .model_file import ModelFile
 from .pooling import Pooling
-from .runners import Loaded, Opened, load_on_gpu, load_on_host
+from .runners import Loaded, Opened, load_on_gpu, load_on_host, opened_early
 
 
 def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -71,11 +73,13 @@ def _load(
         model = load_model(gguf)
         if lengthen(gguf, model, files.rope, room.context):
             model = load_model(gguf)
+        choices = choices_of(devices.names)
+        open_device = stack.enter_context(opened_early(devices, choices))
         check_sample(gguf)
         warn_of_differences(gguf)
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
-        if len(choices_of(devices.names)) > 1:
+        if len(choices) > 1:
             drafts = drafts.without_head()
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
         senses = files.senses(gguf, model, len(devices.names))
@@ -83,7 +87,7 @@ def _load(
             drafts.joined or gguf, drafts.in_use(model), adapters, drafts,
             has_initial_state=initial is not None, senses=senses,
         )  # fmt: skip
-        loaded = load_runner(opened, devices, room, progress)
+        loaded = load_runner(opened, devices, choices, open_device, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
         info = Info.of(gguf, runner, loaded.device, room.sequences, loaded.gpus, drafts.fault)
         model_file = ModelFile(gguf.paths, info.fingerprint, store.digests)
@@ -103,9 +107,15 @@ def _load(
         )  # fmt: skip
 
 
-def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:
+def load_runner(
+    opened: Opened,
+    devices: DeviceOptions,
+    choices: Sequence[Choice],
+    open_device: Callable[[Adapter], Device],
+    room: RoomOptions,
+    progress: Progress | None,
+) -> Loaded:
     """Loads the model onto the requested devices."""
-    choices = choices_of(devices.names)
     chunk, cache = room.cache(opened.model, opened.drafts.most, initial=opened.has_initial_state)
     choice = choices[0]
     if len(choices) > 1:
@@ -117,4 +127,4 @@ def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progr
         choice = loaded
     if choice.adapter is None:
         return load_on_host(opened, devices, chunk, cache, progress)
-    return load_on_gpu(opened, choice.adapter, devices, room.look_ahead, chunk, cache, progress)
+    return load_on_gpu(opened, choice.adapter, open_device, devices, room.look_ahead, chunk, cache, progress)

@@ -1,6 +1,8 @@
 """Loads a model onto one device: one factory for numpy and one for a GPU. `split_loading` handles several devices."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from ..engine.host_runner import HostRunner, rows_on_host
 from ..engine.runner import Runner
 from ..engine.speculation.speculator import Speculator
 from ..gguf.file import GGUFFile
-from ..gpu.adapters import Adapter
+from ..gpu.adapters import Adapter, Choice
 from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
@@ -62,6 +64,25 @@ class Loaded:
             raise
 
 
+@contextlib.contextmanager
+def opened_early(devices: DeviceOptions, choices: Sequence[Choice]) -> Iterator[Callable[[Adapter], Device]]:
+    """Opens the only device on a thread, while the caller reads the file. Returns a function that waits for it.
+
+    An error of the caller closes the device. Several devices are opened when they are needed.
+    """
+    if len(choices) > 1 or choices[0].adapter is None:
+        yield devices.open
+        return
+    with ThreadPoolExecutor(1, "rwkv-gpu-open-device") as thread:
+        opening = thread.submit(devices.open, choices[0].adapter)
+        try:
+            yield lambda _: opening.result()
+        except BaseException:
+            if opening.exception() is None:
+                opening.result().close()
+            raise
+
+
 def load_on_host(
     opened: Opened, devices: DeviceOptions, chunk: int | None, cache: CacheOptions, progress: Progress | None
 ) -> Loaded:
@@ -80,6 +101,7 @@ def load_on_host(
 def load_on_gpu(
     opened: Opened,
     adapter: Adapter,
+    open_device: Callable[[Adapter], Device],
     devices: DeviceOptions,
     look_ahead: int | None,
     chunk: int | None,
@@ -92,7 +114,7 @@ def load_on_gpu(
     from ..ops.self_test import tuning_for
 
     file, model, layers = opened.file, opened.model, devices.layers_per_submit
-    gpu = devices.open(adapter)
+    gpu = open_device(adapter)
     try:
         companions = opened.companions(gpu)
         cache = with_context(gpu, file, model, devices.offload, companions, **cache)

@@ -4,16 +4,22 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import rwkv_gpu
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.errors import BadInput, Closed, ContextFull
+from rwkv_gpu.errors import BadFile, BadInput, Closed, ContextFull
+from rwkv_gpu.gpu.adapters import list_adapters
+from rwkv_gpu.llm.load_options import DeviceOptions
+from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.gguf.writer import I32, array_key, number, with_keys, written
 from tests.golden_files import OWN
+from tests.process import PATIENCE
 
+DEVICE_OF = DeviceOptions.open
 MODELS = ["tiny-rwkv7", "tiny-qwen3"]
 PROMPTS = ["hello", "the a b c", "user", "hello world " * 8, "a", "日本"]
 
@@ -230,6 +236,36 @@ def test_speeds_do_not_count_the_time_of_compiling(adapter, monkeypatch):
         wall = time.perf_counter() - began
     assert stats.prompt_seconds + stats.decode_seconds < wall - sum(slept)
     assert slept
+
+
+def test_devices_are_listed_once_and_opened_while_the_file_is_read(adapter, monkeypatch):
+    listed = Mock(wraps=list_adapters)
+    monkeypatch.setattr("rwkv_gpu.gpu.adapters.list_adapters", listed)
+    opened, read = threading.Event(), load_tokenizer
+
+    def open_device(*arguments):
+        opened.set()
+        return DEVICE_OF(*arguments)
+
+    def after_opening(metadata):
+        assert opened.wait(PATIENCE)
+        return read(metadata)
+
+    monkeypatch.setattr("rwkv_gpu.llm.load_options.DeviceOptions.open", open_device)
+    monkeypatch.setattr("rwkv_gpu.llm.loading.load_tokenizer", after_opening)
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=str(adapter.index)):
+        listed.assert_called_once()
+
+
+def test_an_error_of_the_file_closes_the_device_that_is_being_opened(adapter, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        "rwkv_gpu.llm.load_options.DeviceOptions.open", lambda *one: opened.append(DEVICE_OF(*one)) or opened[0]
+    )
+    monkeypatch.setattr("rwkv_gpu.llm.loading.load_tokenizer", Mock(side_effect=BadFile("no tokenizer")))
+    with pytest.raises(BadFile, match="no tokenizer"):
+        rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=str(adapter.index))
+    assert [device.closed for device in opened] == [True]
 
 
 def test_other_models_load_where_the_file_of_the_built_in_one_is_missing(monkeypatch, tmp_path):

@@ -17,13 +17,14 @@ from rwkv_gpu.errors import (
     OutOfMemory,
     QueueFull,
     RwkvGpuError,
+    printable,
 )
 
 # "messages[0].role is 3; ...", "lora of 'poet' is 'x'; ..."
 FIELD = re.compile(r"([a-z_]+)[\w.\[\]]*(?: of (?:'[^']*'|token \d+))? (?:is|has|holds|names|maps|must|nests) ")
 T = TypeVar("T")
 TYPES: Mapping[type, str] = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
-LONGEST = 4000  # characters of a message, which may quote what a client sent
+LONGEST = 1000  # characters of a message, which may quote what a client sent
 RETRY_AFTER = 1  # seconds until a retry, unless a better value is known
 
 KINDS = {
@@ -74,10 +75,10 @@ class ApiError(Exception):
         details: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         if len(message) > LONGEST:
-            message = f"{message[: LONGEST - 500]} ... {message[-400:]}"
-        super().__init__(message)
+            message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 4 :]}"
+        self.message = printable(message)
+        super().__init__(self.message)
         self.status = status
-        self.message = message
         self.code = code
         self.param = param
         self.retry_after = retry_after

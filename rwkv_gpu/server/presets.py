@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rwkv_gpu.errors import BadFile
 from rwkv_gpu.llm.load_options import BUILTIN
 from rwkv_gpu.llm.modelfile import Modelfile, parameters, parse
 from rwkv_gpu.llm.preset import Preset, write_preset
@@ -44,7 +45,10 @@ def base_of(model: ServedModel) -> Preset:
 def modelfile_of(body: dict[str, Any]) -> Modelfile:
     """The fields of a request as a Modelfile; they override the text of its `modelfile` field."""
     text = _text(body, "modelfile")
-    file = Modelfile("") if text is None else parse(text, "modelfile")
+    try:
+        file = Modelfile("") if text is None else parse(text, "modelfile")
+    except BadFile as error:
+        raise ApiError(400, str(error), param="modelfile") from None
     if file.adapters:
         raise ApiError(400, "ADAPTER is not supported here; `rwkv-gpu create` takes it", param="modelfile")
     given = typed(dict, body.get("parameters") or {}, "parameters")

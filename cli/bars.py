@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rwkv_gpu.measure.sizes import sized
 
+from .echo import CONTROLS
 from .screen import Screen
 
 WIDE = 80  # columns of a terminal with room for a bar
@@ -78,7 +79,7 @@ class Column(ProgressColumn):
         self.shown = shown
 
     def render(self, task: Task) -> Text:
-        return Text(self.shown(task), no_wrap=True, overflow="ellipsis")
+        return Text(self.shown(task).translate(CONTROLS), no_wrap=True, overflow="ellipsis")
 
 
 def _fitting(columns: Sequence[ProgressColumn], width: int) -> list[ProgressColumn]:

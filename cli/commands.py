@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rwkv_gpu import ContextFull, RwkvGpuError, __version__
+from rwkv_gpu.errors import printable
 
 from .page import name_environment, variable_in_use
 from .signals import Signals
@@ -176,7 +177,7 @@ class OneLine(click.ClickException):
         if file is None:
             print_text(f"rwkv-gpu: {self.message}", err=True)
         else:
-            click.echo(f"rwkv-gpu: {self.message}", file=file)
+            click.echo(f"rwkv-gpu: {printable(self.message)}", file=file)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from rwkv_gpu.llm.hub import Hub
 from rwkv_gpu.llm.hub_names import ENDPOINT
 from rwkv_gpu.llm.store import Store
 
+from .echo import CONTROLS
+
 # Values of options that commands with models share.
 YES, CATALOGUE, MMPROJ, NO_MMPROJ = (f"rwkv_gpu.{name}" for name in ("yes", "catalogue", "mmproj", "no_mmproj"))
 CHOICE = len(" [Y/n]: ")  # width of the choice that is printed after a question
@@ -34,7 +36,7 @@ def agreed(question: str, without_terminal: str, *, default: bool = True) -> boo
 
     width = terminal_width(err=True)
     asked = question if width is None else rendered(question, max(1, width - CHOICE))
-    return click.confirm(asked, default=default, err=True)
+    return click.confirm(asked.translate(CONTROLS), default=default, err=True)
 
 
 def cache_folder() -> Path:

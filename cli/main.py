@@ -15,13 +15,20 @@ def main() -> None:
     open_standard_files()
     signals = Signals().start()
     write_any_text(os.environ, os.name == "nt")
-    warnings.formatwarning = lambda message, *_, **__: f"rwkv-gpu: {message}\n"  # one line, like errors
+    warnings.formatwarning = warning_line
     from .commands import cli
 
     try:
         cli(prog_name="rwkv-gpu", obj=signals)
     except SystemExit as end:
         sys.exit(flushed(end.code))
+
+
+def warning_line(message: Warning | str, *_: object, **__: object) -> str:
+    """A warning in one line, like errors."""
+    from rwkv_gpu.errors import printable  # not needed by a command without warnings
+
+    return f"rwkv-gpu: {printable(str(message))}\n"
 
 
 def open_standard_files() -> None:

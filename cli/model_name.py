@@ -17,6 +17,7 @@ from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.measure.sizes import sized
 
 from .folders import agreed, hub, pull, store
+from .printing import print_text
 
 # Neither spaces nor punctuation of sentences, and at least one digit, slash or colon.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
@@ -103,7 +104,7 @@ def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
     refusal = f"{name} is not here ({what}): `rwkv-gpu pull {shlex.quote(name)}` downloads it, and so does -y"
     if not agree(f"{name} is not here. Download {what}?", refusal):
         raise click.exceptions.Exit(1)
-    click.echo(f"rwkv-gpu: downloading {what}", err=True)
+    print_text(f"rwkv-gpu: downloading {what}", err=True)
     return pull(hub_name)
 
 

@@ -25,6 +25,7 @@ from .load_model import notes
 from .model_name import BUILTIN, ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
+from .printing import print_text
 from .serve_options import checked_file, hosts_in, keys_of, prompts_of, serving_options, store_of, tables_of
 from .servers import announced
 from .texts import template_text
@@ -97,7 +98,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     scheme, shown = "https" if certificate[0] else "http", f"[{host}]" if ":" in host else host
     url = f"{scheme}://{shown}:{port}"
     with announced(url, port, setup.names, ", ".join(devices)):
-        runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {url}/v1", err=True), others)
+        runner.run(listener, lambda: print_text(f"rwkv-gpu: serving on {url}/v1", err=True), others)
 
 
 @dataclass(frozen=True)

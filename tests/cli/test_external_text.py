@@ -1,17 +1,24 @@
 """Text from files, models and clients cannot move the cursor: terminal output has no control characters."""
 
+import ast
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
 
 import pytest
+from rich.progress import Task, TaskID
 
 import rwkv_gpu
+from rwkv_gpu.cli.bars import Column
+from rwkv_gpu.cli.commands import OneLine
+from rwkv_gpu.cli.main import warning_line
 from rwkv_gpu.errors import NAME, printable
 from rwkv_gpu.server.logs import TextLines
+from tests.cli.tmux import ROOT
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import STRING
 from tests.golden_files import golden
@@ -104,6 +111,79 @@ def test_text_of_any_kind_becomes_one_printable_line():
     assert printable("a\nb\x1b", keep="\n") == "a\nb\\x1b"
     assert printable("äöü 漢字 🙂") == "äöü 漢字 🙂"
     assert len(printable("x" * 10**6)) < 5000
+
+
+# Texts that reach the terminal by other ways than `echo_text`, `print_text` and `Screen`.
+OTHER_WAYS = {
+    "cli/echo.py": "echo_text itself", "cli/screen.py": "answers, whose control characters `Fancy.feed` has removed",
+    "cli/completion.py": "a script by click", "cli/main.py": "an error of the system",
+    "rwkv_gpu/ops/matrix_units_trial.py": "results for the process that started this one",
+}  # fmt: skip
+
+
+def is_plain(node):
+    """True if an expression holds no external text that could have control characters."""
+    match node:
+        case ast.Constant() | ast.Name(id="mark"):
+            return True
+        case ast.Name(id=name):
+            return name.isupper()
+        case ast.JoinedStr(values=parts):
+            return all(map(is_plain, parts))
+        case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=form)])) if form[-1:] in ",fdg":
+            return True
+        case ast.FormattedValue(value=value) | ast.GeneratorExp(elt=value):
+            return is_plain(value)
+        case ast.BinOp(left=left, right=right):
+            return is_plain(left) and is_plain(right)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="json"), attr="dumps")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="translate"), args=[ast.Name(id="CONTROLS")]):
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Constant(), attr="join"), args=[joined]):
+            return is_plain(joined)
+        case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id="str"), _]):
+            return True  # numbers
+        case ast.Call(func=ast.Name(id=name)):
+            return name in ("printable", "sized", "len")
+    return False
+
+
+PRINTING = re.compile(r"print|click\.(echo|secho|confirm|prompt)|sys\.std(out|err)\.write|self\.(err|_out)\.print")
+
+
+def raw_prints(source):
+    """Returns the calls that write a text to the terminal which may have control characters."""
+    for node in ast.walk(ast.parse(source)):
+        printed = isinstance(node, ast.Call) and PRINTING.fullmatch(ast.unparse(node.func))
+        if printed and not all(map(is_plain, node.args[:1])):
+            yield ast.unparse(node)
+
+
+def test_only_texts_without_control_characters_are_printed_directly():
+    """`echo_text` and `Screen` remove control characters; a new `print` of a name or an answer would not."""
+    found = {}
+    for folder in ("cli", "rwkv_gpu"):
+        for path in (ROOT / folder).rglob("*.py"):
+            found[path.relative_to(ROOT).as_posix()] = [*raw_prints(path.read_text("utf-8"))]
+    assert len(found) > 400
+    assert not {name: calls for name, calls in found.items() if calls and name not in OTHER_WAYS}
+    assert all(found[name] for name in OTHER_WAYS)
+
+
+@pytest.mark.parametrize(
+    "raw", ["print(name)", "click.echo(f'a {name}')", "click.confirm('a' + name)", "sys.stderr.write(str(error))"]
+)
+def test_a_direct_print_of_a_name_is_found(raw):
+    assert [*raw_prints(raw)]
+
+
+def test_bars_warnings_and_errors_hold_no_control_characters(capsys):
+    task = Task(TaskID(0), EVIL, None, 0, _get_time=float)
+    assert EVIL[4] not in Column(lambda task: task.description).render(task).plain
+    assert warning_line(EVIL).removesuffix("\n").isprintable()
+    OneLine(EVIL).show(sys.stderr)
+    assert capsys.readouterr().err.removesuffix("\n").isprintable()
 
 
 def test_log_lines_hold_no_control_characters():

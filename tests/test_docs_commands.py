@@ -26,8 +26,12 @@ from tests.llm.test_catalogue import ONE
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
 LINE = re.compile(r"^ *(?:echo (?P<piped>\"[^\"]*\") \| )?(?:\.venv/bin/)?rwkv-gpu (?P<arguments>[^|\n]*)$")
+INLINE = re.compile(r"`rwkv-gpu (?!COMMAND)([a-z]+(?: [^`]*)?)`")
 RUN = {"models", "create", "run", "chat", "info", "fit", "pull", "quantize", "batch", "convert"}  # without --device
-ALSO = ("devices", "plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200")
+ALSO = (
+    "devices", "export web builtin site/",
+    *(f"plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200{more}" for more in ("", " --shader 12")),
+)  # fmt: skip
 
 
 def commands() -> list[tuple[str, list[str], str]]:
@@ -63,6 +67,17 @@ def test_every_command_and_option_exists(folder, monkeypatch):
         assert command is not None, (page, name)
         with command.make_context(name, [one.replace("~/models", ".") for one in arguments]):
             pass  # raises UsageError for an unknown option or argument
+
+
+def test_every_command_and_option_in_a_sentence_exists():
+    found = [one for page in PAGES for one in INLINE.findall(page.read_text(encoding="utf-8")) if page.name != "cli.md"]
+    assert len(found) > 80
+    for name, *arguments in map(shlex.split, found):
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None, name
+        within = command.commands[arguments[0]] if isinstance(command, click.Group) and arguments else command
+        options = {option for one in within.params for option in (*one.opts, *one.secondary_opts)}
+        assert {one for one in arguments if one.startswith("-")} - {"--help"} <= options, (name, arguments)
 
 
 @pytest.fixture(scope="module")

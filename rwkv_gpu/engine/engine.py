@@ -419,8 +419,7 @@ class Engine:
     def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], eyes: Eyes) -> Batch:
         """Returns the batch with the rows and positions of its images."""
         rows = [(chunk.sequence.images, chunk.start, chunk.end) for chunk in chunks]
-        given, whole = given_rows(batch, rows, eyes)
-        return replace(batch, given=given, whole=whole)
+        return replace(batch, given=given_rows(batch, rows, eyes))
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
         """Returns the scale of each adapter for each row of a step."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.parts import Crossing, Part
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.sampling import FROM_SLOT
-from ..ops.vocabulary import Choosing, Whole
+from ..ops.vocabulary import Choosing
 from .adapters import NO_ADAPTERS, Adapters, upload_factors
 from .cache.config import CacheOptions, within_bindings
 from .cache.kv import GpuKVCache
@@ -54,9 +54,9 @@ from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
 Brings = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
-# Size of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, output,
-# further inputs, and whether rows see all of their segment.
-Size = tuple[int, int, bool, int, bool, Output, Brings, Whole]
+# Size of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, output, and
+# further inputs.
+Size = tuple[int, int, bool, int, bool, Output, Brings]
 
 
 class GpuRunner(PartRunner):
@@ -220,7 +220,7 @@ class GpuRunner(PartRunner):
             self._follow_device()
         pages = self._caches.plan_pages(batch)
         brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
-        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what, brings, batch.whole
+        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what, brings
         plan = self._plan_of.get(size)
         if plan is None:
             plan = self._plan_of[size] = self._plan_for(*size)
@@ -228,9 +228,9 @@ class GpuRunner(PartRunner):
 
     @TypedErrors("preparing a step")
     def _plan_for(
-        self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, *more: Any
+        self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, brings: Brings
     ) -> Plan:
-        """Returns the plan for batches of this size; `more` are the last fields of a `Size`."""
+        """Returns the plan for batches of this size."""
         rows = bucket(rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:
@@ -239,7 +239,7 @@ class GpuRunner(PartRunner):
             outputs = rows
         # Whether batches with one row per sequence use a different plan.
         single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
-        key = cast(Size, (rows, outputs, single, pages, shared_pages, what, *more))
+        key = rows, outputs, single, pages, shared_pages, what, brings
         plan = self._plans.get(key)
         if plan is None:
             began = time.perf_counter()
@@ -305,7 +305,6 @@ class GpuRunner(PartRunner):
         shared_pages: bool,
         what: Output,
         brings: Brings = (),
-        whole: Whole = "",
     ) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in (self._states | self._slot_rows).items()}
         from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
@@ -332,7 +331,7 @@ class GpuRunner(PartRunner):
         if self._part is None:
             for name, width in brings:
                 recorder.input(name, np.float32, (rows, width))
-            g = with_media(adapted(recorder), dict(brings), whole=whole)
+            g = with_media(adapted(recorder), dict(brings))
             link = [what.link] if isinstance(what, DraftOutput) else []
             logits = getattr(self.model, "draft" if link else function)(g, ids, *link)
         else:

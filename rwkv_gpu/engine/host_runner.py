@@ -110,7 +110,7 @@ class HostRunner(PartRunner):
         if self._factors:
             scales = self._with_adapters(batch).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
-        g = with_media(adapted(reference), batch.given, whole=batch.whole)
+        g = with_media(adapted(reference), batch.given)
         # Infinite or NaN values are detected in the logits, so numpy need not warn of them.
         with computing(), self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..models.registry import Contents
 from ..ops.batch import Batch
-from ..ops.media import ANGLES, TEXT, cos_and_sin
+from ..ops.media import ANGLES, ENDS, TEXT, cos_and_sin
 from ..ops.vocabulary import Attention, Rope, Whole, found
 
 IMAGE = 1 << 62  # set in the ids of images
@@ -144,23 +144,28 @@ class Spans:
                 return True
         return False
 
-    def whole_at(self, at: int) -> Span | None:
-        """The image that begins at a token and must be read in one step."""
+    def divides(self, at: int) -> bool:
+        """True if a chunk must not end before a token: one step must read the rest of its image."""
         span = self.within(at)
-        return span if span is not None and span.image.whole and span.start == at else None
+        return span is not None and span.start < at and bool(span.image.whole)
 
-    def before_whole(self, start: int, end: int) -> int:
-        """The end of a chunk from `start`, at most `end`.
+    def least(self, start: int) -> int:
+        """Rows that a chunk from `start` must have, because one step must read the rest of its image."""
+        span = self.within(start)
+        return span.end - start if span is not None and span.image.whole else 0
 
-        A chunk ends before an image that one step must read whole.
-        """
-        starts = [span.start for span in self.spans if span.image.whole and start < span.start < end]
-        return min(starts, default=end)
+    def end_of(self, start: int, end: int) -> int:
+        """The end of a chunk, at most `end`: before an image that one step must read and that does not fit."""
+        span = self.within(end)
+        return max(start, span.start) if span is not None and self.divides(end) else end
 
-    def usable(self, length: int) -> int:
-        """The longest prefix, of at most `length` tokens, that divides no image that must be read in one step."""
-        span = self.within(length)
-        return length if span is None or not span.image.whole else span.start
+    def ends(self, start: int, end: int) -> Floats:
+        """The position after the last that each token sees: its own, or the last of its image."""
+        ends = np.arange(start + 1, end + 1, dtype=np.float32)
+        for span in self.spans:
+            if span.image.whole and span.end > start:
+                ends[max(0, span.start - start) : span.end - start] = span.end
+        return ends
 
     def text(self, ids: Sequence[int], start: int = 0) -> Sequence[int]:
         """The ids from `start` on, with 0 for rows of images."""
@@ -203,8 +208,8 @@ class Spans:
         return places
 
 
-def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], Whole]:
-    """Returns the input rows of a step's images, by name; and the layers where an image attends to all of itself.
+def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> dict[str, Floats]:
+    """Returns the input rows of a step's images, by name; none if the step has no images.
 
     `chunks` has the images of each segment's sequence, and the range of the segment's tokens.
     """
@@ -225,7 +230,10 @@ def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eye
                 given[name][into] = rows[out]
             given[TEXT][into] = 0
         row += end - start
+    if whole:
+        ends = [spans.ends(start, end) for spans, start, end in chunks]
+        given[ENDS[whole]] = np.concatenate(ends)[:, None]
     if eyes.angles is not None and any(spans and spans.spans[0].start < end for spans, _, end in chunks):
         places = np.concatenate([spans.positions(start, end) for spans, start, end in chunks])
         given[ANGLES] = eyes.angles.angles(places)
-    return given, whole
+    return given

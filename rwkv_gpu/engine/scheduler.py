@@ -32,20 +32,14 @@ def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChu
     prompts: list[TokenSequence] = []
     for sequence in sequences:
         (decoding if sequence.fed >= sequence.read_end else prompts).append(sequence)
-    whole = prompts[0].images.whole_at(prompts[0].fed) if prompts else None
-    if whole is not None:  # rows of this step see all of their segment, so every other segment has one row
-        for sequence in decoding:
-            if sequence.to_feed == 1:
-                rows -= _take(chunks, sequence, rows - whole.image.tokens)
-        chunks.append(ScheduledChunk(prompts[0].slot, whole.start, whole.end, 0, prompts[0]))
-        return chunks
+    least = prompts[0].images.least(prompts[0].fed) if prompts else 0
     for sequence in decoding:
-        rows -= _take(chunks, sequence, rows)
+        rows -= _take(chunks, sequence, rows - least)
     if prompts:
-        oldest, *others = [prompt for prompt in prompts if prompt.images.whole_at(prompt.fed) is None]
+        oldest, *others = prompts
         others.sort(key=lambda prompt: prompt.to_feed)
         left = rows - sum(prompt.to_feed for prompt in others)
-        rows -= _take(chunks, oldest, min(rows, max((rows + 1) // 2, left)))
+        rows -= _take(chunks, oldest, max(least, min(rows, max((rows + 1) // 2, left))))
         for sequence in others:
             rows -= _take(chunks, sequence, rows)
     return chunks
@@ -57,10 +51,11 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
     end = start + min(sequence.to_feed, rows)
     if end <= start:
         return 0
-    if sequence.images.spans:
-        end = sequence.images.before_whole(start, end)
+    images = sequence.images
     if sequence.boundaries:
-        end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
+        end = min([end, *(one for one in sequence.boundaries if one > start and not images.divides(one))])
+    if images.spans and (end := images.end_of(start, end)) == start:
+        return 0
     known = len(sequence.ids)
     samples = 1 + min(len(sequence.draft), end - known) if end >= known else 0
     chunks.append(ScheduledChunk(sequence.slot, start, end, samples, sequence))

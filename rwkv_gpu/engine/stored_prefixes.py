@@ -50,10 +50,6 @@ class StoredPrefixes:
             sequence.boundaries |= {sequence.salt.shared}
         found = (None if sequence.salt.once else self.cache.find(sequence.key())) or self.initial
         if found is not None:
-            handle, length = found
-            usable = sequence.images.usable(length)
-            found = (handle, usable) if usable == length or usable >= max(1, handle.oldest) else None
-        if found is not None:
             handle, sequence.fed = found
             self._store.adopt(sequence.slot, handle, sequence.fed)
         sequence.checkpoint = sequence.fed

@@ -16,7 +16,7 @@ QUERY_SCALE = Hole(
     "query scale", tuple(f"attention/query_scale/{part}" for part in ("constant", "temperature", "late"))
 )
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
-REACHES = "window", "chunk", "both", "ahead", "bounded", "after_first"
+REACHES = "window", "chunk", "both", "ahead", "ends", "bounded", "after_first"
 REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in REACHES))
 REACH_BACK = REACH.only("window", "chunk", "after_first")  # for steps in which a sequence has one row
 LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi", "relative")))

@@ -88,7 +88,7 @@ def _sees(how: Attention) -> str:
     """The part that determines which positions a row sees."""
     if how.bounds or how.chunk or how.after_first:
         return "bounded" if how.bounds else "chunk" if how.chunk else "after_first"
-    return "window" if how.causal else "ahead" if how.ahead else "both"
+    return "window" if how.causal else "ends" if how.ends else "ahead" if how.ahead else "both"
 
 
 def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning) -> AttentionPartition:

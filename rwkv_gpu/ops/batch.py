@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.plan import LENGTHS
-from .vocabulary import PAGE, Whole
+from .vocabulary import PAGE
 
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
@@ -98,7 +98,6 @@ class Batch:
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
     given: Given = field(default_factory=dict)  # further inputs of the step by name, [T, n] each
-    whole: Whole = ""  # layers in which rows see their whole segment; every segment is then one row or a whole image
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode
 

@@ -15,19 +15,18 @@ from .vocabulary import Attention, Cache, LayerNorm, Weight, Whole
 
 EMBEDDED, TEXT = "media", "text"  # embeddings, zeros for tokens; and 1 for a token, 0 for another row, [T, 1]
 ANGLES = "angles"  # cosines and sines of the rotation of each row
+# The position after the last that each row sees, in all layers or in those with windows, [T, 1]. A row of an image sees
+# all of the image.
+ENDS: dict[Whole, str] = {"all": "ends", "windows": "ends.windows"}
 NAMES = EMBEDDED, TEXT, ANGLES
 
 
 class MediaOps:
-    """The vocabulary for a step with such inputs; passes other ops on to `ops`.
+    """The vocabulary for a step with such inputs; passes other ops on to `ops`."""
 
-    `whole` lists the layers in which each row of an image attends to the whole image.
-    """
-
-    def __init__(self, ops: Any, given: Collection[str], *, whole: Whole = "") -> None:
+    def __init__(self, ops: Any, given: Collection[str]) -> None:
         self._ops = ops
         self._given = given  # names
-        self._whole = whole
         self._embeds = True  # until tokens are embedded, which comes first; in later tables, images read row 0
 
     def __getattr__(self, name: str) -> Any:
@@ -47,8 +46,9 @@ class MediaOps:
     def attention(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> Any:
         if ANGLES in self._given and how.rope is not None:
             q, k, v, how = self._turned(q, k, v, cache, how)
-        if self._whole == "all" or (self._whole and how.window):
-            how = replace(how, causal=False, ahead=True)
+        ends = ENDS["all"] if ENDS["all"] in self._given or not how.window else ENDS["windows"]
+        if ends in self._given:
+            how = replace(how, causal=False, ahead=True, ends=ends)
         return self._ops.attention(q, k, v, cache, how)
 
     def _turned(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> tuple[Any, Any, Any, Attention]:
@@ -70,9 +70,9 @@ class MediaOps:
         return q, k, v, replace(how, rope=None, norms=None)
 
 
-def with_media(g: Any, given: Collection[str], *, whole: Whole = "") -> Any:
+def with_media(g: Any, given: Collection[str]) -> Any:
     """The vocabulary for a step with these inputs; `g` itself if there are none."""
-    return MediaOps(g, given, whole=whole) if given or whole else g
+    return MediaOps(g, given) if given else g
 
 
 def cos_and_sin(angles: npt.NDArray[np.float64], magnitude: float = 1.0) -> npt.NDArray[np.float32]:

@@ -90,21 +90,23 @@ def attend(
 ) -> Array:
     """Attention of the last n positions of a sequence: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]
 
-    `bounds` are those of the vocabulary, [n, 2], and `biases` what `relative_biases` returns.
+    `bounds` is the input that `how.bounds` or `how.ends` names, and `biases` what `relative_biases` returns.
     """
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)
     grouped = q.reshape(count, kv, heads // kv, size).transpose(1, 2, 0, 3)  # [KV, H / KV, n, N]
     scores = grouped @ keys.transpose(1, 2, 0)[:, None]  # [KV, H / KV, n, L]
     here = np.arange(past - count, past)[:, None]
-    if bounds is not None:
+    if how and how.ahead:
+        seen = (np.arange(past) > here - (how.window or past)) & (
+            np.arange(past) < (past if bounds is None else bounds)
+        )
+    elif bounds is not None:
         seen = (np.arange(past) >= bounds[:, :1]) & (np.arange(past) < bounds[:, 1:])
     elif how is None or how.causal:
         seen = np.arange(past) <= here
         if how and how.window:
             seen &= np.arange(past) > here - how.window
-    elif how.ahead:
-        seen = np.arange(past) > here - (how.window or past)
     else:
         seen = np.abs(np.arange(past) - here) <= (how.window // 2 or past)
     if how and how.after_first:

@@ -605,12 +605,13 @@ class Reference(Ops[Array]):
         sinks = self.weights[how.sinks.name] if how.sinks else None
         biases = relative_biases(self.weights[how.biases.name], how.heads, causal=how.causal) if how.biases else None
         y = np.empty_like(q)
-        bounds = self.batch.given[how.bounds] if how.bounds else None
+        given = how.bounds or how.ends
+        bounds = self.batch.given[given] if given else None
         for segment in self.batch.segments:
             mine = segment.rows
             past = segment.past(cache.window)
             seen = fmt.load(keys[past], size), fmt.load(values[past], size)
-            y[mine] = attend(q[mine], *seen, how, sinks, bounds, biases)
+            y[mine] = attend(q[mine], *seen, how, sinks, None if bounds is None else bounds[mine], biases)
         return y.reshape(len(q), -1)
 
     def write_keys(self, k: Array, v: Array, cache: Cache, how: Attention) -> None:

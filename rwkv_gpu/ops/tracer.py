@@ -441,7 +441,7 @@ class Tracer(Ops[Value]):
 
     def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
-        bounds = self.given(how.bounds) if how.bounds else None
+        bounds = self.given(how.bounds or how.ends) if how.bounds or how.ends else None
         if k is None or v is None:
             self._append(nodes.Attend(q, cache, how, y, cached=True, bounds=bounds))
             return y

@@ -285,6 +285,9 @@ class Attention:
     after_first: bool = False  # whether queries do not see the first position, except the query there
     causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
     ahead: bool = False  # if not causal: it sees all that follows it, and the window bounds only what comes before
+    # If `ahead`: name of an input [T, 1] of the step, the position after the last that each query sees. It never falls
+    # from row to row of a sequence. "": all positions of the step.
+    ends: str = ""
     # Name of an input [T, 2] of the step: the first position that each query sees, and the one after the last. Both
     # never fall from row to row, and the step has one text. "": none; else it is not causal and has no window.
     bounds: str = ""

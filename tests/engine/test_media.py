@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.media import IMAGE, Span, Spans, given_rows, image_ids
-from rwkv_gpu.ops.media import TEXT
+from rwkv_gpu.ops.media import ENDS, TEXT
 
 WIDTH = 2
 
@@ -50,8 +50,8 @@ def divides(at: int) -> bool:
     return at < len(labels()) and labels()[at] is not None and labels()[at][1] > 0
 
 
-ENDS = list(itertools.combinations_with_replacement(range(len(labels()) + 1), 2))
-RANGES = [(start, end) for start, end in ENDS if start < end]
+CUTS = list(itertools.combinations_with_replacement(range(len(labels()) + 1), 2))
+RANGES = [(start, end) for start, end in CUTS if start < end]
 
 
 def test_each_token_belongs_to_its_image():
@@ -59,18 +59,23 @@ def test_each_token_belongs_to_its_image():
     for at, one in enumerate(labels()):
         span = found.within(at)
         assert (span and (span.image, at - span.start)) == one
-        whole = one is not None and one[0].whole  # sounds never are
-        assert found.whole_at(at) == (span if whole and one[1] == 0 else None)
-        assert found.usable(at) == (span.start if whole else at)
-    assert found.usable(len(labels())) == len(labels())
+        whole = one is not None and bool(one[0].whole)  # sounds never are
+        assert found.divides(at) == (whole and one[1] > 0)
+        assert found.least(at) == (span.end - at if whole else 0)
+    assert not found.divides(len(labels())) and not found.least(len(labels()))
 
 
-def test_a_chunk_ends_before_an_image_that_is_read_as_a_whole():
-    begins = {span.start for span in spans().spans if span.image.whole}
-    assert len(begins) == 1
+def test_a_chunk_ends_before_an_image_of_which_it_can_read_only_a_part():
     for start, end in RANGES:
-        first = min((at for at in range(start + 1, end) if at in begins), default=end)
-        assert spans().before_whole(start, end) == first
+        possible = [at for at in range(start, end + 1) if at == len(labels()) or not spans().divides(at)]
+        assert spans().end_of(start, end) == max(possible, default=start)
+
+
+def test_rows_of_an_image_that_is_read_as_a_whole_see_its_last_row():
+    for start, end in RANGES:
+        if not spans().divides(end):
+            last = [at - one[1] + one[0].tokens if one and one[0].whole else at + 1 for at, one in enumerate(labels())]
+            assert spans().ends(start, end).tolist() == last[start:end]
 
 
 def test_ids_of_images_are_replaced_by_zeros_in_text():
@@ -113,9 +118,14 @@ def test_positions_of_any_range_equal_those_of_a_walk_through_all_tokens():
 def test_a_step_has_the_rows_of_its_images_as_inputs(before):
     for start, end in RANGES:
         batch = SimpleNamespace(rows=before + end - start)
-        given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
+        if spans().divides(end):
+            continue
+        given = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
         here = labels()[start:end]
-        assert whole == ("all" if any(one and one[0].whole for one in here) else "") and any(here) == bool(given)
+        whole = any(one and one[0].whole for one in here)
+        assert any(here) == bool(given) and given.keys() & {*ENDS.values()} == ({ENDS["all"]} if whole else set())
+        if whole:
+            assert given[ENDS["all"]][:, 0].tolist() == [*range(6, 6 + before), *spans().ends(start, end)]
         if given:
             rows = [EYES.rows(one[0], 9)["rows"][one[1]] if one else np.zeros(WIDTH) for one in here]
             assert np.array_equal(given["rows"], [*np.zeros((before, WIDTH)), *rows])

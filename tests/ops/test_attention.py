@@ -213,6 +213,7 @@ OPTIONS = {
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0, rope=None),
     "both sides, by relative position": lambda how, w: replace(how, causal=False, biases=w["biases"], rope=None),
     "ahead": lambda how, _: replace(how, causal=False, ahead=True),
+    "ahead in images": lambda how, _: replace(how, causal=False, ahead=True, ends="ends"),
     "bounded": lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
 
@@ -299,6 +300,29 @@ def test_rows_attend_within_their_bounds(fast_device, kind):
         bounds = blocks_of(lengths)
         batch = replace(case.batch([(1, 0, len(bounds))]), given={"bounds": bounds})
         assert_same(case, fast_device, [(batch, case.inputs(batch.rows) | batch.given)])
+
+
+@pytest.mark.parametrize("window", [0, 25])
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_rows_of_images_attend_to_all_of_their_image(fast_device, kind, window):
+    """Images extend over several pages. Texts are around and between them. Steps have several sequences."""
+    case = Case(option="ahead in images", window=window, kind=kind)
+    steps = []
+    for parts in ([(2, 0, [3, 70, 1, 9]), (0, 0, [-1])], [(0, 1, [-40]), (2, 83, [-2, 50, 20, -5]), (1, 0, [33])]):
+        batch = case.batch([(slot, start, sum(map(abs, lengths))) for slot, start, lengths in parts])
+        ends = [ends_of(start, lengths) for _, start, lengths in parts]
+        batch = replace(batch, given={"ends": np.concatenate(ends)})
+        steps.append((batch, case.inputs(batch.rows) | batch.given))
+    assert_same(case, fast_device, steps)
+
+
+def ends_of(start: int, lengths: Sequence[int]) -> np.ndarray:
+    """Returns the position after the last that each row sees, for images of these lengths; negative: texts. [T, 1]"""
+    ends: list[int] = []
+    for length in lengths:
+        at = start + len(ends)
+        ends += [at + length] * length if length > 0 else range(at + 1, at - length + 1)
+    return np.array(ends, np.float32)[:, None]
 
 
 def test_heads_that_are_padded_have_the_norms_of_their_own_numbers(fast_device):

@@ -55,7 +55,7 @@ def wanted(record):
 
 
 def engine_of(name, device, **options):
-    options = {"slots": 2, "context": 1024 if name == "deepseekocr" else 512, "kv": "f32", **options}
+    options = {"slots": 2, "context": 1024 if name in ("deepseekocr", "gemma4v") else 512, "kv": "f32", **options}
     vision, record = golden(name)
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
@@ -81,6 +81,93 @@ def test_logits_after_two_images_on_a_gpu_equal_those_of_llama_cpp(name, fast_de
     chunk = 128 if golden(name)[0].whole else 64  # a step contains all rows that must be read together
     engine, request, logits = engine_of(name, fast_device, chunk_size=chunk)
     assert apart(answers(engine, request), logits) < 3e-2  # the tower keeps keys and values as float16
+
+
+WHOLE = "gemma3", "gemma4v"  # rows of an image see all of it, in all layers or in those with windows
+
+
+def with_images(engine, count, last=(5, 6, 7)):
+    """Returns a request with images, and texts of 0 to 3 tokens between them."""
+    vision, ids, spans = engine._eyes.encoders[0].vision, [1, 2], []
+    for number in range(count):
+        one = prepare(vision, picture_of(image(40 + 8 * number, 24, seed=number % 5)))
+        spans.append(Span(len(ids), one))
+        ids += [*image_ids(one), *range(3, 3 + number % 4)]
+    return Request([*ids, *last], GREEDY, images=spans)
+
+
+def steps_and_answers(engine, *requests):
+    """Returns the number of steps until all of these requests have a token, and the log-probabilities of each."""
+    before, ids, found = engine.activity.steps, [engine.add(request) for request in requests], {}
+    while engine.busy:
+        for update in engine.step():
+            assert update.error is None, update.error
+            if update.sampled:
+                found[update.id] = dict(update.sampled[0].top)
+    return engine.activity.steps - before, [found[id] for id in ids]
+
+
+def same(ones, others):
+    for one, other in zip(ones, others, strict=True):
+        assert one.keys() == other.keys()
+        assert max(abs(one[token] - other[token]) for token in one) < 1e-4
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("count", [2, 8])
+def test_images_in_one_step_give_the_answer_of_one_image_in_each_step(name, count):
+    engine = engine_of(name, None, chunk_size=1024)[0]
+    request = with_images(engine, count)
+    rows = max(span.image.tokens for span in request.images) + 6
+    alone, wanted = steps_and_answers(engine_of(name, None, chunk_size=rows)[0], request)
+    steps, found = steps_and_answers(engine, request)
+    assert steps == 1 and alone >= count
+    same(found, wanted)
+    for chunk in (rows + 5, 2 * rows + 1):  # steps end at other places in texts and between images
+        fewer, found = steps_and_answers(engine_of(name, None, chunk_size=chunk)[0], request)
+        assert fewer <= alone
+        same(found, wanted)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_sequences_with_images_share_steps_and_prefixes(name):
+    engine = engine_of(name, None, chunk_size=400, slots=5)[0]
+    texts = [(5, 6, 7), (8,), (5, 6, 9, 9)]
+    requests = [with_images(engine, count, text) for count, text in zip((2, 5, 3), texts, strict=True)]
+    engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=9, ignore_eos=True)))
+    _, together = steps_and_answers(engine, *requests, Request([4, 4], GREEDY))
+    same(together[:3], [steps_and_answers(engine_of(name, None, chunk_size=400)[0], one)[1][0] for one in requests])
+    again = with_images(engine, 5, (8, 4))
+    sequence = engine.accept(again)
+    found = steps_and_answers(engine, sequence)[1]
+    assert sequence.reused >= 64
+    same(found, steps_and_answers(engine_of(name, None, chunk_size=400)[0], again)[1])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 20])
+def test_a_prompt_continues_within_an_image_whose_first_rows_are_stored(monkeypatch, rows):
+    """Rows of a stored prefix have seen all of the image, and the others see them and one another."""
+    engine = engine_of("gemma3", None, chunk_size=400)[0]
+    request = with_images(engine, 6)
+    wanted = steps_and_answers(engine, request)[1]
+    find, length = engine.prefixes.find, request.images[2].start + rows
+    monkeypatch.setattr(engine.prefixes, "find", lambda key: (find(key)[0], length))
+    sequence = engine.accept(request)
+    assert sequence.images.divides(length)
+    steps, found = steps_and_answers(engine, sequence)
+    assert steps == 1 and sequence.reused == length
+    same(found, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", WHOLE)
+def test_images_in_one_step_on_a_gpu_give_the_answer_of_numpy(name, fast_device):
+    engine = engine_of(name, fast_device, chunk_size=256)[0]
+    request = with_images(engine, 4)
+    steps, [found] = steps_and_answers(engine, request)
+    [wanted] = steps_and_answers(engine_of(name, None, chunk_size=256)[0], request)[1]
+    assert steps < 4
+    assert max(abs(found[token] - wanted[token]) for token in found.keys() & wanted.keys()) < 3e-2
 
 
 def test_others_decode_between_the_images_of_a_prompt(monkeypatch):

@@ -35,6 +35,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
 UNLIKE = (1100, 3, 150)  # positions of the rows of a step; the first needs more runs than the others
 UNITS = "matrix units"
 CACHED, WRITTEN, BOUNDED = "turned norms, cached", "written before", "blocks of unequal lengths"
+IMAGES = "behind a window, and ahead in images"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]
 OPTIONS: dict[str, Option] = {
     "capped, sinks, warm": lambda how, w: replace(
@@ -53,6 +54,7 @@ BOTH_SIDES: dict[str, Option] = {
     "both sides, by relative position": lambda how, w: replace(how, causal=False, biases=w["biases"]),
     "both sides of a window": lambda how, _: replace(how, causal=False, window=24),
     "behind a window, and ahead": lambda how, _: replace(how, causal=False, ahead=True, window=24),
+    IMAGES: lambda how, _: replace(how, causal=False, ahead=True, ends="ends", window=24),
     BOUNDED: lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
 
@@ -175,7 +177,8 @@ def _trial(
         y = g.attention(q, k, v, cache, how)
         return g.add(y, g.attention(q, None, None, cache, how)) if what == CACHED else y
 
-    given = {"bounds": blocks_of((1, 40, 7, 64, 3, 35))} if what == BOUNDED else {}
+    blocks = blocks_of((1, 40, 7, 64, 3, 35))
+    given = {BOUNDED: {"bounds": blocks}, IMAGES: {"ends": blocks[:, 1:]}}.get(what, {})
     weights = {n: Stored.of(1 + normal(size, seed=i) / 4) for i, n in enumerate(("q_norm", "k_norm"))}
     weights |= {"sinks": Stored.of(normal(heads)), "biases": Stored.of(2 * normal(32 * heads, seed=3))}
     batch = replace(Batch.of([(0, start, [0] * count)]).placed({0: order}), given=given)

@@ -54,7 +54,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         # The only row of a sequence attends to itself and all earlier positions.
         # Without a causal mask, such a row is a whole text: its only score needs no bias, because the softmax is 1.
         biases = op.how.biases if op.how.causal else None
-        op = replace(op, how=replace(op.how, causal=True, bounds="", biases=biases), bounds=None)
+        op = replace(op, how=replace(op.how, causal=True, bounds="", ends="", biases=biases), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
     pages = Links(operands={"keys": keys, "values": values})
     fmt, max_pages = to.memory.caches.format_of(op.cache), to.memory.caches.max_pages

@@ -17,7 +17,7 @@ class Attend(Op):
     how: Attention
     y: Value
     cached: bool = False  # whether k and v of the rows are in the cache already
-    bounds: Value | None = None  # first and last position that each row attends to, [T, 2]
+    bounds: Value | None = None  # the input named by `how.bounds` or `how.ends`
     whole_norms: tuple[Rms, Rms] | None = None  # norms of q and k, each over all heads together
     gate: Value | None = None  # factor of the result
     quantises: Quantised | None = None  # y as integers or float16, written in addition

@@ -3,7 +3,7 @@
 // A workgroup processes KEYS positions of one page at a time. One lane computes the scores of a key, some lanes the softmax of
 // 4 queries, and one lane the sum over V of a vec4 of a head. The running maximum of a query rescales earlier sums.
 // needs attention/partition: cut_of; attention/soften: soften; logit: logits_of; queries: block_of, prepare
-// needs reach: last_seen, sees; read: key8, value4; result: write; rotation: rotated
+// needs reach: first_seen, last_seen; read: key8, value4; result: write; rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -127,9 +127,18 @@ fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
             let query = block.position + four / SHARED;     // the position of the query
             let distances = vec4f(vec4i(query - vec4u(base + j)));   // negative for later keys
             let logits = logits_of(s[i], vec4f(head + four % SHARED), distances);
-            weights[j * Q4 + i] = select(vec4f(LOWEST), logits, sees(query, base + j, end));
+            weights[j * Q4 + i] = select(vec4f(LOWEST), logits, seen_by(query, block.segment, base + j));
         }
     }
+}
+
+// True for each of four queries, at these positions of a sequence, that sees a key.
+fn seen_by(query: vec4u, segment: u32, key: u32) -> vec4<bool> {
+    let first = vec4u(first_seen(query.x), first_seen(query.y), first_seen(query.z), first_seen(query.w));
+    let last = vec4u(
+        last_seen(segment, query.x), last_seen(segment, query.y), last_seen(segment, query.z), last_seen(segment, query.w),
+    );
+    return (vec4u(key) >= first) & (vec4u(key) <= last);
 }
 
 fn put_top(lane: u32, top: vec4f) { tops[lane] = top; }

@@ -4,7 +4,7 @@
 // lanes, and the sum over V by fragments. If there would be few workgroups, each covers one of RUNS runs of the context, and
 // writes its partial sum, followed by the maximum and the sum of exponentials.
 // needs attention/blocks: block_of; attention/partition: cut_of
-// needs attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of; reach: last_seen, sees
+// needs attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of; reach: first_seen, last_seen
 // needs sink: sink_of
 enable wgpu_cooperative_matrix;
 
@@ -78,6 +78,7 @@ fn run(group: u32, lane: u32) {
     #for i in 1..8: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S / 4u], STRIDE); }
     #for i in 0..8: var y{i} = Sums();
     let position = block.position + row;
+    let seen = vec2u(first_seen(position), min(last_seen(block.segment, position), here.y - 1u));
     var softmax = nothing_seen();
     for (var base = here.x; base < here.y; base += KEYS) {
         let start = ((pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + head) * N4;
@@ -105,7 +106,7 @@ fn run(group: u32, lane: u32) {
         // The lanes of a query compute its exponentials.
         var top = LOWEST;
         for (var j = tile_lane / S; j < KEYS; j += PARTS) {
-            top = max(top, score_at(j, query, base, here.y, position, own_head, scale));
+            top = max(top, score_at(j, query, base, seen, position, own_head, scale));
         }
         for (var far = S; far < SUBGROUP; far *= 2u) {
             top = max(top, subgroupShuffleXor(top, far));
@@ -118,7 +119,7 @@ fn run(group: u32, lane: u32) {
         for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
             var own = vec4f();
             for (var n = 0u; n < 4u; n++) {
-                own[n] = score_at(4u * j + n, query, base, here.y, position, own_head, scale);
+                own[n] = score_at(4u * j + n, query, base, seen, position, own_head, scale);
             }
             let rounded = exponentials(own, softmax.reference);
             weights[(tile * S + query) * P_STRIDE + j] = rounded;
@@ -169,11 +170,11 @@ fn take_queries(row: u32, head: u32) -> f32 {
     return ldexp(LOG2E, exponent);
 }
 
-// The score of key j of a block as an exponent of two; masked for keys from `end` on.
-fn score_at(j: u32, query: u32, base: u32, end: u32, position: u32, head: u32, scale: f32) -> f32 {
+// The score of key j of a block as an exponent of two; masked unless the key is within the first and last one `seen`.
+fn score_at(j: u32, query: u32, base: u32, seen: vec2u, position: u32, head: u32, scale: f32) -> f32 {
     let score = scale * scores[(tile * KEYS + j) * S + query];
     let logit = logits_of(score, f32(head), f32(abs(i32(position - (base + j)))));
-    return select(LOWEST, logit, sees(vec4u(position), base + j, end).x);
+    return select(LOWEST, logit, base + j >= seen.x && base + j <= seen.y);
 }
 
 // Sums [query, dim] relative to a new reference.

@@ -5,7 +5,7 @@
 // computes the scores of 4 queries and 4 keys over every PARTS-th vec4; these partial sums are then added. Some lanes compute
 // the softmax of 4 queries. Each lane sums one vec4 of the latents for 4 queries. The running maximum of a query rescales earlier sums.
 // needs attention/eight: Eight; attention/partition: cut_of; attention/soften: soften; latent read: latent4, latent8
-// needs queries: part_of; query scale: query_scale; reach: sees; result: write; keys: first_key, key_row
+// needs queries: part_of; query scale: query_scale; result: write; keys: first_key, key_row
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;            // [pages, PAGE, WIDTH]
@@ -110,7 +110,8 @@ fn score(block: Block, base: u32, row: u32, lane: u32) {
         for (var j = 0u; j < select(0u, 4u, part == p); j++) {
             let k = j * ACROSS + key;
             let sum = s[j] + select(weights[k * Q4 + four], vec4f(), p == 0u);
-            let whole = select(vec4f(LOWEST), scales * sum, sees(positions, base + k, 0u));
+            let seen = (vec4u(base + k) <= positions) & (vec4u(base + k + WINDOW) > positions);
+            let whole = select(vec4f(LOWEST), scales * sum, seen);
             weights[k * Q4 + four] = select(sum, whole, p + 1u == PARTS);
         }
         workgroupBarrier();

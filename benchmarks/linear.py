@@ -1,5 +1,5 @@
 """Times matrix kernels of every shape and format: microseconds, GB/s of weights and GFLOP/s of a dispatch that waits
-for the one before, compared with the device's memory bandwidth and its rate of multiply-adds in registers.
+for the previous one, compared with the device's memory bandwidth and its rate of multiply-adds in registers.
 
     python -m benchmarks.linear [--device NAME] [--out 2560 --width 2560] [--formats Q4_K,F16] [--rows 1,64]
         [--matrix-units] [--kernels gemm_matrix,skinny_gemm]

@@ -48,7 +48,7 @@ def read_test(text: str) -> Test:
     """Parses workloads such as pp64,512@0,4096 or tg32@512x1,16."""
     found = TEST.fullmatch(text)
     if found is None:
-        raise click.BadParameter(f"'{text}' is nothing like pp64,512@0,4096 or tg32@512x1,16")
+        raise click.BadParameter(f"'{text}' does not have a form like pp64,512@0,4096 or tg32@512x1,16")
     kind, *lists = found.groups()
     tokens, depths, batches = (numbers(part) for part in (lists[0], lists[1] or "0", lists[2] or "1"))
     return kind, tokens, depths, batches

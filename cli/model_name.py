@@ -101,8 +101,8 @@ def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
     entry = hub().names.entry(name)
     size = f", {sized(entry.nbytes)}" if entry is not None and entry.hub_name == hub_name else ""
     what = f"{hub_name}{size}"
-    refusal = f"{name} is not here ({what}): `rwkv-gpu pull {shlex.quote(name)}` downloads it, and so does -y"
-    if not agree(f"{name} is not here. Download {what}?", refusal):
+    refusal = f"{name} is not downloaded yet ({what}): `rwkv-gpu pull {shlex.quote(name)}` downloads it, and so does -y"
+    if not agree(f"{name} is not downloaded yet. Download {what}?", refusal):
         raise click.exceptions.Exit(1)
     print_text(f"rwkv-gpu: downloading {what}", err=True)
     return pull(hub_name)

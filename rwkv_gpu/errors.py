@@ -84,7 +84,7 @@ class Forked(RwkvGpuError):
 
     def __init__(self, what: str = "the model was loaded") -> None:
         super().__init__(
-            f"{what} before this process was forked, and its threads are not here; start processes by 'spawn' "
+            f"{what} before this process was forked, and a fork does not have its threads; start processes by 'spawn' "
             "(multiprocessing.get_context('spawn'), gunicorn without --preload), or fork before loading a model"
         )
 

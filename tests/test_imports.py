@@ -113,7 +113,7 @@ def modules() -> dict[str, Path]:
 
 
 def neighbours(name: str, path: Path, every: Set[str]) -> set[str]:
-    """Returns the modules that one imports, including imports for types and inside functions."""
+    """Returns the modules that a module imports, including imports for types and inside functions."""
     package, found = name.split(".")[:-1], set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):

@@ -25,7 +25,7 @@ MODELS = [
     "qwen3-small-Q4_K_M",
     "qwen3-small-Q8_0",
 ]
-# Other models have the kernels of these. test_own_golden tests smaller ones in every mode.
+# All other models use kernels of these. test_own_golden tests smaller ones in every mode.
 ON_GPU = {
     name for name in MODELS if name.endswith(("bpe-small-Q4_K_M", "Q4_1", "IQ4_NL", "qwen3-small-Q4_K_M", "Q8_0"))
 }
@@ -56,7 +56,7 @@ def test_logits_with_a_float16_kv_cache_are_close(opening, name):
         assert rms(llm.logits(record["tokens"].tolist()), record["exact_logits"]) < RMS["f16"]
 
 
-@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # the modes have these kernels on shorter texts
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # shorter texts test these kernels in all modes
 @pytest.mark.parametrize(("name", "kv"), LONG)
 def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, kv):
     record = np.load(golden(f"{name}.long.npz"))
@@ -65,7 +65,7 @@ def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, kv)
     assert rms(logits, record["exact_logits"]) < RMS[kv]
 
 
-@pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])  # what the modes compute, logits show
+@pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])  # tests of logits cover the modes
 def test_greedy_continuation_equals_that_of_llama_cpp(opening, name):
     record = np.load(golden(f"{name}.npz"))
     certain = int(np.argmax(record["exact_margin"] < 0.02)) if (record["exact_margin"] < 0.02).any() else 64

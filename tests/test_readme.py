@@ -28,7 +28,7 @@ def test_the_targets_of_make_exist():
 
 
 @pytest.mark.parametrize(("code", "shown"), [(130, 0), (0, 0), (1, 2)])
-def test_leaving_the_chat_by_ctrl_c_is_no_error_of_make(tmp_path, code, shown):
+def test_make_chat_succeeds_if_ctrl_c_ends_the_chat(tmp_path, code, shown):
     program = tmp_path / "rwkv-gpu"
     program.write_text(f"#!/bin/sh\nexit {code}\n")
     program.chmod(0o755)

@@ -42,7 +42,7 @@ def used_after(loads: int, name: str, **options: Any) -> tuple[int, int, int]:
 
 
 def check_flat(loads: int, name: str, *, warm: int, **options: Any) -> None:
-    memory, files, objects = used_after(warm, name, **options)  # what is made once is made
+    memory, files, objects = used_after(warm, name, **options)  # from here on, nothing is made for the first time
     grown = []
     while len(grown) < ROUNDS and (not grown or grown[-1] > GROWTH):
         more_memory, more_files, more_objects = used_after(loads, name, **options)

@@ -71,7 +71,7 @@ class Dxc:
         self._lock = threading.Lock()
         self._compiler = ctypes.c_void_p()
         if self._create(*map(guid, COMPILER), ctypes.byref(self._compiler)):
-            raise click.UsageError(f"{library} makes no compiler")
+            raise click.UsageError(f"{library} does not provide a compiler")
 
     def check(self, text: str, family: str) -> str:
         """Returns the error of naga or DXC about a shader; for FXC, a feature that FXC lacks."""

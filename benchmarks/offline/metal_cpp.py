@@ -135,7 +135,7 @@ def harness(msl: str, width: int) -> str:
             elements = f"lanes::Elements<{kind}>::of"
             arguments.append(f'{{"{found["name"]}", lanes::Space::{space}, {coherent}, sizeof({kind}), {elements}}},')
         else:
-            raise AssertionError(f"an argument of main_ that nothing is known of: {parameter}")
+            raise AssertionError(f"unknown argument of main_: {parameter}")
     sizes = re.search(r"struct _mslBufferSizes \{\n(.*?)\};", msl, re.DOTALL)
     count = sizes[1].count("uint ") if sizes else 0
     assert count in (0, len(open_ended)), "all storage ends in an array without an end"

@@ -252,7 +252,7 @@ def lay_out(
     on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
     if offload.cpu_moe or offload.gpu_memory is not None or on_gpu < layers:
         raise BadInput(
-            "what stays in main memory (gpu_layers, cpu_moe, gpu_memory) is chosen for a single device; name one device"
+            "gpu_layers, cpu_moe and gpu_memory, which keep weights in main memory, work with a single device; name one"
         )
     starts = None if split is None else first_layers(split, layers)
     options["look_ahead"] = min(options.get("look_ahead", 1), 1)
@@ -302,7 +302,7 @@ def counts_by_device(
     for one in devices:
         available = one.available
         if available is None:
-            raise BadInput(f"{one.name} does not report its free memory; state how to split, such as --split 1,1")
+            raise BadInput(f"{one.name} does not report its free memory; set the shares, such as --split 1,1")
         sizes = [one.weights(file, part) + config.total(part.caches, part.states) for part in each]
         loads.append(Load(FULL * available / sharing.count(one.memory), sizes, [0.0] * layers))
     counts = filled(loads)

@@ -133,7 +133,7 @@ def _open_all(path: Path, stack: ExitStack) -> list[Part]:
         if said != (i, count, total):
             raise BadFile(
                 f"{part.source.path}: is part {said[0] + 1} of {said[1]} with {said[2]} tensors, "
-                f"expected part {i + 1} of {count} with {total}; give the parts of one model their names back"
+                f"expected part {i + 1} of {count} with {total}; restore the original names of the parts"
             )
     return parts
 
@@ -151,7 +151,7 @@ def _part_paths(path: Path, count: int) -> list[Path]:
         wanted = f"-00001-of-{count:05d}.gguf"
         raise BadFile(
             f"{printable(str(path))}: is one of {count} parts (split.count), but its name does not end like "
-            f"'{wanted}', so that the others cannot be found; give the parts their names back"
+            f"'{wanted}', so that the others cannot be found; restore the original names of the parts"
         )
     paths = [path.with_name(f"{name['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
     for i, part in enumerate(paths):

@@ -68,7 +68,7 @@ def parse(text: str) -> Tuned:
     try:
         data = json.loads(text)
         if data.pop("checksum") != checksum(data):
-            raise ValueError("no tuning: its checksum is wrong")
+            raise ValueError("not a file of tuning results: its checksum is wrong")
         given = data.pop("tuning")
         values: dict[str, Any] = {name: typed(group, given[name]) for name, group in GROUPS.items()}
         for name in TABLES:
@@ -77,10 +77,10 @@ def parse(text: str) -> Tuned:
         if not all(values[name] for name in TABLES):
             raise ValueError("a table without rows")
         if any((data[name] or 0) > most for name, most in LIMITS.items()):
-            raise ValueError("no tuning: a step has other limits")
+            raise ValueError("not a file of tuning results: a step has other limits")
         return typed(Tuned, {**data, "models": tuple(data["models"]), "tuning": Tuning(**values), "choices": choices})
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
-        raise ValueError(f"no tuning: {error!r}") from error
+        raise ValueError(f"not a file of tuning results: {error!r}") from error
 
 
 def checksum(data: Any) -> str:

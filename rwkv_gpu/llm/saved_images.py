@@ -132,7 +132,7 @@ def id_type(ids: Sequence[int]) -> type[np.unsignedinteger[Any]]:
 def _digest(text: Any) -> bytes:
     digest = bytes.fromhex(text)
     if len(digest) != 32:
-        raise ValueError("a digest has not 32 bytes")
+        raise ValueError("a digest does not have 32 bytes")
     return digest
 
 

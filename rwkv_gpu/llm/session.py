@@ -176,7 +176,7 @@ def _chat(
         transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
     first = notes.get("first", 0)  # not written by earlier versions
     if type(first) is not int or not 0 <= first <= len(messages):
-        raise ValueError(f"there is no message {first!r}")
+        raise ValueError(f"the first message of the prompt is {first!r}, and there are {len(messages)}")
     return SavedChat(messages, transcript, template, notes["think"], settings, notes.get("truncate"), first)
 
 

@@ -341,5 +341,5 @@ def stored_states(
     if key is None and isinstance(opened, DirectoryStore):
         key = opened.secret()
     if key is None:
-        raise BadInput("this store needs a store_key of at least 16 bytes: whoever has it can read and write states")
+        raise BadInput("this store needs a store_key of at least 16 bytes: whoever knows it can read and write states")
     return StoredStates(SealedStore(opened, key), model, layout, tenant, compact)

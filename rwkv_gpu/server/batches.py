@@ -50,7 +50,7 @@ async def upload(service: Service, call: Call) -> Response:
     if not isinstance(sent, Upload):
         raise ApiError(400, "file is missing; send it as a part of the form with a filename", param="file")
     if call.body.get("purpose") != "batch":
-        raise ApiError(400, "purpose must be 'batch'; files serve nothing else here", param="purpose")
+        raise ApiError(400, "purpose must be 'batch'; files are used for batches only", param="purpose")
     call.ignored += sorted(name[:80] for name in call.body.keys() - {"file", "purpose"})
     return Whole(file_shape(service.files.add(File(call.owner, sent.filename[:255], "batch"), sent.content)))
 

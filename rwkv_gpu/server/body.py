@@ -30,7 +30,7 @@ async def read_json(
     """
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding not in (b"identity", b""):
-        raise ApiError(415, "compressed bodies are not taken; send the JSON as it is")
+        raise ApiError(415, "compressed bodies are not accepted; send the JSON uncompressed")
     body = await read(receive, headers, most)
     if may_be_empty and not body.strip():
         return {}, len(body)

@@ -57,7 +57,7 @@ COMMON_IGNORED = MappingProxyType(
 
 ABSENT_SAMPLERS = dict.fromkeys(
     ("adaptive_target", "dynatemp_range", "min_keep", "top_n_sigma", "use_beam_search"),
-    "this sampler is not here; leave it out",
+    "this sampler is not supported; leave it out",
 ) | {"dry_sequence_breakers": "give token ids as dry_breakers, or use /completion"}
 ABSENT_OF_VLLM = {
     "allowed_token_ids": "give a regex or a grammar instead",
@@ -68,7 +68,7 @@ ABSENT_OF_VLLM = {
             "include_stop_str_in_output", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids",
             "skip_special_tokens", "truncate_prompt_tokens",
         ),
-        "this option of vLLM is not here; leave it out",
+        "this option of vLLM is not supported; leave it out",
     ),
 }  # fmt: skip
 

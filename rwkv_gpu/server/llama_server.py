@@ -296,7 +296,7 @@ def _biases(llm: LLM, given: Any) -> Any:
             raise ApiError(400, f"logit_bias names {token!r}; it must be a token id or a text", param="logit_bias")
         if isinstance(token, str) and not (isinstance(given, Mapping) and token.strip().isdecimal()):
             if len(token) > LONGEST_BIAS:
-                why = f"logit_bias names a text of {len(token):,} characters; at most {LONGEST_BIAS:,} are taken"
+                why = f"logit_bias names a text of {len(token):,} characters; at most {LONGEST_BIAS:,} are allowed"
                 raise ApiError(400, why, param="logit_bias")
             tokens: list[Any] = [*llm.tokenize(token)]
         else:

@@ -73,7 +73,7 @@ def routes(service: Service) -> list[Route]:
 async def not_here(_service: Service, call: Call) -> Response:
     """Refuses requests to publish models, and to use files that are not from the hub."""
     path = call.scope["path"][:60]
-    raise ApiError(501, f"{path} is not here: models come from the hub, by /api/pull, or from --models-dir")
+    raise ApiError(501, f"{path} is not supported: models come from the hub, by /api/pull, or from --models-dir")
 
 
 async def version(service: Service, _: Call) -> Response:

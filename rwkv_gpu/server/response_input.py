@@ -165,5 +165,5 @@ def _part(part: Any, where: str) -> Json:
         return {**part}
     text = part.get("text", part.get("refusal")) if kind in TEXTS else None
     if not isinstance(text, str):
-        raise ApiError(400, f"{where} holds a part that is neither text, image nor PDF", param="input")
+        raise ApiError(400, f"{where} has a part that is neither text, image nor PDF", param="input")
     return {"type": "text", "text": text}

@@ -129,5 +129,7 @@ def _find_pre(name: str | None) -> PreTokenizer:
         )
         return DEFAULT
     if name not in PRE:
-        raise UnsupportedModel(f"{PREFIX}pre {shown(name)} is not supported: how it cuts words is not known; {REMEDY}")
+        raise UnsupportedModel(
+            f"{PREFIX}pre {shown(name)} is not supported: how it splits words is not known; {REMEDY}"
+        )
     return PRE[name]

@@ -21,7 +21,7 @@ def check_stops(stops: Sequence[str]) -> None:
     if len(stops) > MOST or characters > MOST_CHARACTERS:
         raise BadInput(
             f"stop has {len(stops):,} strings of {characters:,} characters; "
-            f"at most {MOST:,} strings of {MOST_CHARACTERS:,} characters in all are taken"
+            f"at most {MOST:,} strings of {MOST_CHARACTERS:,} characters in total are allowed"
         )
 
 

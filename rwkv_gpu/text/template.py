@@ -243,7 +243,7 @@ class ChatTemplate:
     def _compile(self) -> Template:
         if len(self.source) > self._limits.source:
             raise BadTemplate(
-                f"the chat template has {len(self.source):,} characters; at most {self._limits.source:,} are taken: "
+                f"the chat template has {len(self.source):,} characters; at most {self._limits.source:,} are allowed: "
                 f"{_REMEDY}"
             )
         try:

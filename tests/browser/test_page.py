@@ -220,7 +220,7 @@ def test_a_second_tab_takes_over_an_answer_when_the_first_is_closed(make_page):
     assert re.fullmatch(r'\["(fox|owl)("(,\s*"(fox|owl)")*[^\]]*)?', text_of(second))
 
 
-def test_versions_of_questions_and_answers(page):
+def test_regenerate_and_edit_keep_the_versions_of_answers_and_questions(page):
     bodies = answers(page, "one", "two", "three")
     ask(page, "first question")
     page.click(f"{LAST} >> text=Regenerate")

@@ -51,7 +51,7 @@ def test_the_device_can_come_from_the_environment(monkeypatch):
     assert "asked for" in run("devices").output
 
 
-def test_version_and_help():
+def test_version_and_help_are_printed():
     assert run("--version").output.strip().endswith(__version__)
     assert "devices" in run("--help").output
     assert "Example:" in run("devices", "--help").output

@@ -32,7 +32,7 @@ def test_a_chat_is_answered_whole_and_streamed(client, server):
         assert stream.get_final_completion().choices[0].message.content == '"sea"'
 
 
-def test_chat_in_asyncio(url):
+def test_the_async_client_gets_the_same_answers(url):
     async def ask():
         async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
             stream = await client.chat.completions.create(**ASK, stream=True)
@@ -53,13 +53,13 @@ def test_an_answer_is_parsed_by_its_schema(client):
     assert answer.choices[0].message.parsed.small in (True, False)
 
 
-def test_log_probabilities_and_several_answers(client):
+def test_several_answers_have_log_probabilities(client):
     answer = client.chat.completions.create(**{**ASK, "temperature": 1}, n=3, seed=1, logprobs=True, top_logprobs=2)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert all(len(choice.logprobs.content[0].top_logprobs) == 2 for choice in answer.choices)
 
 
-def test_completions(client):
+def test_a_completion_is_the_same_streamed_and_may_echo_its_prompt(client):
     ask = {"model": "quiet", "prompt": "The sea", "max_tokens": 4, "temperature": 0}
     answer = client.completions.create(**ask, echo=True, logprobs=1)
     assert answer.choices[0].text.startswith("The sea")
@@ -68,7 +68,7 @@ def test_completions(client):
     assert "The sea" + text == answer.choices[0].text
 
 
-def test_embeddings_and_models(client, server):
+def test_embeddings_and_models_are_those_of_the_server(client, server):
     found = client.embeddings.create(model="quiet", input=["The sea", "A fish"])  # requests base64 by default
     assert found.data[1].embedding == pytest.approx(server.llm.embed("A fish").tolist(), abs=1e-6)
     assert [model.id for model in client.models.list()] == ["quiet"]

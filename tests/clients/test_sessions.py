@@ -30,7 +30,7 @@ def shell(command):
 
 
 class Codex:
-    """Sends the whole history with each request, stores nothing on the server, and adds the items that come."""
+    """Sends the whole history with each request, stores nothing on the server, and adds the items of each response."""
 
     tools = (
         {"type": "function", "name": "shell", "description": "Runs a command", "strict": False, "parameters": {
@@ -115,7 +115,7 @@ def test_ten_turns_in_the_style_of_codex(session):
 
 
 class Claude:
-    """Sends the whole history with each request, with blocks as they came."""
+    """Sends the whole history with each request, with the blocks as received."""
 
     tools = (
         {"name": "Read", "description": "Reads a file", "input_schema": {

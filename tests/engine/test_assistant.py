@@ -70,6 +70,6 @@ def test_drafts_change_no_answer(files, name):
     check_answers(lambda: loaded(None, name), lambda: loaded(files, name))
 
 
-def test_drafts_on_the_gpu(files, adapter):
+def test_drafts_on_the_gpu_change_no_answer(files, adapter):
     """Greedy answers equal numpy's. The verifying step reads the drafted tokens on the device."""
     check_greedy(loaded(None, "gemma4"), loaded(files, "gemma4", adapter, slots=2))

@@ -95,7 +95,7 @@ def test_steps_that_grow_with_the_context_are_no_sign_of_low_clocks(decoding):
     assert sum(decoding.token(0.001, 0.002 * 1.001**n) for n in range(500)) == 0
 
 
-def test_a_token_that_took_long_is_no_reason_for_a_long_loop(decoding):
+def test_one_slow_token_does_not_cause_a_long_loop(decoding):
     for seconds in (0.002, 0.002, 0.2, 0.002):
         decoding.token(0.001, seconds)
     assert max(decoding.loops[0].worked) == SHARE * 0.002

@@ -72,6 +72,6 @@ def test_drafts_change_no_answer(files, name):
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen35"])
-def test_drafts_on_the_gpu(files, name, adapter):
+def test_drafts_on_the_gpu_change_no_answer(files, name, adapter):
     """Greedy answers equal numpy's. The verifying step reads the drafted block on the device."""
     check_greedy(loaded(None, name), loaded(files, name, adapter, slots=2))

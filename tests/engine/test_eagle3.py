@@ -118,7 +118,7 @@ def test_drafts_change_no_answer(files, name):
     check_answers(lambda: loaded(None, name), lambda: loaded(files, name))
 
 
-def test_drafts_on_the_gpu(files, adapter):
+def test_drafts_on_the_gpu_change_no_answer(files, adapter):
     requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=16)) for n in range(2)]
     expected, _ = answers(loaded(None, "llama"), requests)
     runner = loaded(files, "llama", adapter, slots=2)

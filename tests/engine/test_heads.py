@@ -129,7 +129,7 @@ def test_drafts_of_a_head_change_no_answer(files, name, kv):
 
 
 @pytest.mark.parametrize("name", ON_GPU)
-def test_drafts_of_a_head_on_the_gpu(files, name, adapter):
+def test_drafts_of_a_head_on_the_gpu_change_no_answer(files, name, adapter):
     """The verifying step reads the drafted tokens on the device. Greedy answers equal numpy's."""
     path = files / f"{name}.gguf"
     requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=16)) for n in range(2)]

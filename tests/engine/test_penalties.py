@@ -123,7 +123,7 @@ def test_dry_looks_back_no_farther_than_asked():
         assert (logits[3] < 0) == hit
 
 
-def test_a_long_history_grows():
+def test_a_history_returns_its_last_tokens_at_any_length():
     history = TokenHistory()
     for token in range(1000):
         history.add(token)

@@ -183,7 +183,7 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
     context.set_offline(False)
 
 
-def test_what_needs_a_server_is_absent(site, page):
+def test_the_page_has_no_controls_that_need_a_server(site, page):
     page.goto(site)
     ready(page)
     for name in ("Models", "Server", "Titles: model", "Take a picture"):

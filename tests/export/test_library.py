@@ -94,7 +94,7 @@ def test_manifests_with_false_sizes_are_refused(tmp_path):
 
 @pytest.mark.long
 @needs_chromium
-def test_a_model_in_the_browser(tmp_path):
+def test_the_library_gives_the_texts_of_python_and_reports_bad_downloads(tmp_path):
     with rwkv_gpu.load(MODEL, device="cpu") as llm, GGUFFile.open(MODEL) as file:
         manifest = export_plan(file, tmp_path, llm.model_file.digest())
         # Steps of one token compute prompts as well; the other plans take most of the time to compile.

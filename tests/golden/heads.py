@@ -144,7 +144,7 @@ def _heads(file: GGUFFile, how: Headed, layers: int) -> dict[str, np.ndarray]:
 
 
 def write_apart(folder: Path, name: str, *, says: bool) -> tuple[Path, Path]:
-    """Writes a model without its heads, which still `says` that there are some or not, and a file of these heads."""
+    """Writes a model without its heads, and a file of these heads. If it `says` so, its metadata still counts them."""
     how = HEADED[name]
     whole = write_headed(folder / f"whole-{name}.gguf", name).read_bytes()
     model, mtp = take_apart(whole), take_apart(whole)

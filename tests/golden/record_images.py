@@ -3,8 +3,8 @@
     MTMD=oracle.py python -m tests.golden.record_images [FAMILY ...]
 
 `oracle.py` calls a build of libmtmd without a table for GELU and with convolutions in float32 (GGML_GELU_FP16 in
-ggml-cpu/vec.h, `ggml_conv_2d` in ggml.c), with a class `Eyes` for a model and a projector. Further lines of that
-build are as at the publishers: Llama 4's rows go from left to right (the last ggml_permute in models/llama4.cpp), and
+ggml-cpu/vec.h, `ggml_conv_2d` in ggml.c), with a class `Eyes` for a model and a projector. Other lines of that
+build follow the publishers: Llama 4's rows go from left to right (the last ggml_permute in models/llama4.cpp), and
 Hunyuan's fourth position of a text is that of its token (llama-graph.cpp). DeepSeek-OCR's first position is that of the
 class embedding also in tiles, for which the others are interpolated (models/deepseekocr.cpp). The
 language models are tiny ones of this folder; libmtmd gets twins with float32 weights.

@@ -46,7 +46,7 @@ def test_an_answer_is_all_that_a_regex_matches_and_no_end_of_turn(llm):
         assert done.finish_reason == "stop"
 
 
-def test_a_chat_and_openais_shape_hold_to_a_form(llm):
+def test_chats_and_chat_completions_follow_a_schema(llm):
     chat = llm.chat(schema=PERSON, think=False, **HOW)
     assert person(chat.send("Who?").text)
     assert person(chat.messages[-1]["content"])

@@ -93,7 +93,7 @@ def test_a_chat_without_its_oldest_turns_continues_where_its_prompts_began(tmp_p
     ],
 )
 def test_a_chat_continues_from_the_prefix_that_its_next_prompt_repeats(tmp_path, name, template):
-    """The state is not from the end if the template omits or changes generated text."""
+    """The state is of an earlier position if the template omits or changes generated text."""
     how, path = {"template": template, "temperature": 0, "max_tokens": 12}, OWN / f"{name}.gguf"
     with rwkv_gpu.load(path, device="cpu", kv="f32", context=1024) as llm:
         chat = llm.chat(**how)

@@ -154,7 +154,7 @@ def test_a_pass_over_texts_takes_the_steps_of_an_engine_and_pools_the_same_rows(
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_of_an_encoder_every_output_has_tokens_and_texts_a_second(adapter, device):
+def test_every_output_for_an_encoder_has_tokens_and_texts_per_second(adapter, device):
     given = ["bench", ENCODER, "-p", "8,60", "-b", "1,10", "-r", "2"]
     outputs = every_output(given, adapter, device)
     rows = json.loads(outputs["json"])

@@ -123,7 +123,7 @@ def test_a_chosen_variant_counts_as_slow_if_another_is_much_faster():
     assert Report((outcome(CHOSEN, 1.2), outcome("vec", 1.0), outcome("vec", 0.1, what="Q6_K"))).slow == []
 
 
-def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch, tmp_path):
+def test_the_exit_code_of_the_command_shows_whether_results_are_correct(fast_device, monkeypatch, tmp_path):
     def run(*arguments):
         return CliRunner().invoke(cli, ["doctor", "--device", str(fast_device.adapter.index), *arguments])
 

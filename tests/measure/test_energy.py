@@ -128,7 +128,7 @@ def test_without_energy_readings_there_is_no_meter(tmp_path):
     assert find_meter("cpu", tmp_path, no_library) is None
 
 
-def test_tokens_a_joule_equal_those_of_all_passes():
+def test_tokens_per_joule_count_all_passes():
     [work] = workloads([0], [10], [0], [1], [512])
     passes = (Timing(1.0, 0.1), Timing(3.0, 0.1))
     assert Result(work, passes, None, None, joules=4.0).tokens_per_joule == 5.0

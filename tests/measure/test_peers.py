@@ -62,7 +62,7 @@ def test_tests_are_measured_in_the_requested_order():
     assert [(work.name, work.batch) for work in works] == [
         ("tg32 @ d512", 1), ("tg32 @ d512", 16), ("pp64", 1), ("pp512", 1), ("tg8", 1),
     ]  # fmt: skip
-    with pytest.raises(click.BadParameter, match="nothing like"):
+    with pytest.raises(click.BadParameter, match="does not have a form like"):
         read_test("512")
 
 

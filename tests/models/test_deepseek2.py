@@ -226,7 +226,7 @@ def test_without_a_key_queries_are_scaled_by_the_trained_context(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["deepseek32", "glm-dsa"])
-def test_an_indexer_that_keeps_all_keys_is_no_indexer(name, tmp_path):
+def test_an_indexer_that_keeps_all_keys_changes_nothing(name, tmp_path):
     """With 12 keys the logits of llama.cpp differ from these, from the 13th token on."""
     whole, record = take_apart(golden(f"tiny-{name}.gguf").read_bytes()), np.load(golden(f"tiny-{name}.npz"))
     whole.set(f"{name}.attention.indexer.top_k", U32, 48)

@@ -1,4 +1,4 @@
-"""A companion file of a model is recognised, with advice on its use. A whole model never is."""
+"""A companion file of a model is recognised, with advice on its use. A whole model is never taken for one."""
 
 import numpy as np
 import pytest

@@ -121,7 +121,7 @@ def test_the_last_norm_of_a_layer_of_grok_has_two_names(tmp_path):
 
 
 def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
-    """llama.cpp reads the key but caps nothing, so there is no record. A cap that is far away changes nothing."""
+    """llama.cpp reads the key but caps nothing, so there is no record. A very high cap changes nothing."""
     whole, ids = parts("grok"), record("grok")["tokens"].tolist()
     wanted = logits(tmp_path, whole, ids)
     for cap, least, most in ((1e5, 0.0, SAME), (0.5, 1e-2, 10.0)):

@@ -57,7 +57,7 @@ def test_products_with_too_many_bindings_are_not_merged(device, monkeypatch):
     assert len(planned(device, 1)[0].dispatches) == 3
 
 
-def test_a_product_of_another_one_has_a_dispatch_of_its_own(device):
+def test_a_product_that_reads_another_product_is_not_merged_with_it(device):
     def chained(g, w, x):
         a = g.linear(x, w["a"])
         return {"y": g.linear(a, w["short"], add=a)}

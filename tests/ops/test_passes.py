@@ -206,7 +206,7 @@ def test_a_joined_product_emits_statistics():
 
 
 @pytest.mark.parametrize("kind", NOT_JOINED)
-def test_products_that_must_not_be_joined(kind):
+def test_products_that_must_not_be_joined_are_left_apart(kind):
     recorder = traced(NOT_JOINED[kind])
     assert {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}["join_columns"] == 0
 

@@ -407,7 +407,7 @@ def moved(steps: Sequence[tuple[int, int, int]]) -> list[tuple[Batch, Arrays]]:
     return [(batch, {"x": normal(1, 192, seed=40 + i) * 3 + 1}) for i, batch in enumerate(batches)]
 
 
-# The readers of mixed rows, and the number of separate norms, since products do not do all of it.
+# Models, and their separate norms: products norm only if all readers are products and another one adds x.
 ASKED = ((mixed_by_all, 0), (mixed_by_some, 1), (never_added, 1), (added_at_once, 1))
 
 

@@ -286,7 +286,7 @@ SHARED: dict[str, set[str]] = {
     "gate_into_attention": ALONE,
     "gate_into_expert_sum": ALONE,
 }
-# Conditions that imply others: what a producer cannot write at all, it does not write as it must.
+# Conditions that imply others: a producer that cannot write numbers breaks the conditions on how it writes them, too.
 IMPLIED = {
     ("join_columns", "columns are whole chunks"): {"the kernel supports columns of two matrices"},
     ("quantise_in_producer", "the producer can"): {"it can write these numbers", "it writes each x as a whole"},

@@ -229,7 +229,7 @@ def test_biases_are_added_first_and_to_their_rows_only(device, vocabulary, joins
     draws = np.array([draw_row(p, 5, slot) for slot, p in enumerate(params)], DRAW)
     for state in (both.sampler_state, both.host):
         for slot in reversed(range(SLOTS)):  # no table reaches into the counts of the next slot
-            state.bias(slot, dict.fromkeys(range(vocabulary), 9.0))  # of a sequence before
+            state.bias(slot, dict.fromkeys(range(vocabulary), 9.0))  # of an earlier sequence
             remember(state, slot, prompt, params[slot])
     for number in range(8):
         draws["number"], draws["tokens"] = number, len(prompt) + number
@@ -246,7 +246,7 @@ def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
     for token in few:
         words[:3, token // 32] |= np.uint32(1 << token % 32)
     rows = rows_of(4, **HOT)
-    rows["flags"] |= np.array([8, 8, 0, 8], np.uint32)  # the last is masked whole
+    rows["flags"] |= np.array([8, 8, 0, 8], np.uint32)  # the mask of the last row forbids all tokens
     tokens = both.check(logits, rows, words)
     assert tokens[0] in few and tokens[1] in few and tokens[2] not in few and tokens[3] == NO_TOKEN
     for settings in ({"temperature": 0}, {"top_k": 2}, {"top_p": 0.5}):

@@ -49,7 +49,7 @@ def talk(server, tmp_path):
     return chat, (tmp_path / "talk.rwkvchat").read_bytes()
 
 
-def test_a_state_of_the_same_model_serves_its_own_conversation_alone(server, talk):
+def test_a_state_is_used_for_its_own_conversation_only(server, talk):
     chat, data = talk
     status, found = read(server, data, cache_salt="mine")
     assert status == 200

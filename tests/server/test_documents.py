@@ -159,7 +159,7 @@ def test_other_requests_continue_and_a_disconnected_client_ends_its_process(serv
     until(lambda: server.service.unfinished == 0 and all(process.poll() is not None for process in started))
 
 
-def test_a_warning_on_standard_output_is_no_part_of_the_document():
+def test_a_warning_on_standard_output_is_not_part_of_the_document():
     program = """
 import os
 from rwkv_gpu.text import pdf

@@ -154,7 +154,7 @@ def test_a_head_of_a_megabyte_is_refused(server):
 
 
 def test_a_head_without_end_is_cut_off_at_once(server, monkeypatch):
-    monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", PATIENCE)  # it is not that it is slow
+    monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", PATIENCE)  # so no timeout cuts it off
     try:
         answer = raw(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * (1 << 18))
     except ConnectionError:

@@ -6,7 +6,7 @@ from random import Random
 from rwkv_gpu.server.replicas.policy import SLACK, Load, home_of_session, ranked
 
 
-def test_a_conversation_stays_until_its_replica_has_much_more_to_do():
+def test_a_conversation_stays_with_its_replica_unless_that_has_much_more_load():
     for running in range(3 * SLACK):
         first = ranked([Load("home", running), Load("idle", 0)], "home")[0]
         assert first == ("home" if running <= SLACK else "idle")

@@ -175,7 +175,7 @@ def test_thoughts_are_free_and_the_form_begins_after_them(speaker):
     assert text == {b"x", b"y", b"z"}
 
 
-def test_an_end_that_is_text_ends_a_complete_answer_alone():
+def test_an_end_token_that_is_text_may_end_only_a_complete_answer():
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
         tokenizer = load_tokenizer(file.metadata)
     [end] = tokenizer.encode("\n\n")

@@ -70,7 +70,7 @@ def test_memory_is_linear_in_the_length_of_the_tokens():
     assert peak < 10 * sum(map(len, words))  # each prefix as a key would take 500 times their length
 
 
-def test_end_of_turn_text_is_no_stop_token():
+def test_end_of_turn_text_is_not_a_stop_token():
     assert TOKENIZER.encode("\n\n") == [TOKENIZER.eot]
     assert TOKENIZER.stop_ids == {0}
 

@@ -76,7 +76,7 @@ def test_a_stream_that_continues_a_prompt_keeps_its_first_space():
 
 def test_scores_decide_and_not_lengths():
     tokens = FIELDS["tokenizer.ggml.tokens"]
-    assert [tokens[i] for i in BARE.encode("aba")] == ["aba"]  # "ab" beats "ba", then "aba" is there
+    assert [tokens[i] for i in BARE.encode("aba")] == ["aba"]  # "ab" is merged before "ba", and "aba" after that
     assert [tokens[i] for i in BARE.encode("a b")] == ["a▁b"]
 
 

@@ -36,7 +36,7 @@ def test_the_best_sum_beats_the_longest_token():
 
 def test_an_unknown_character_costs_more_than_the_worst_token():
     assert shown("abx", scored({"a": -1, "bx": -11.5, "b": -2})) == ["a", "bx"]
-    assert shown("abx", scored({"a": -1, "bx": -31.5, "b": -2})) == ["a", "bx"]  # the worst costs itself and 10
+    assert shown("abx", scored({"a": -1, "bx": -31.5, "b": -2})) == ["a", "bx"]  # now "bx" is the worst
     assert shown("axb", scored({"a": -1, "b": -2})) == ["a", "<unk>", "b"]
 
 

@@ -92,7 +92,7 @@ def test_the_last_letter_of_a_mark_comes_before_the_end_of_empty_reasoning():
     assert model.text == ">a", "reasoning that is over cannot end again"
 
 
-def test_other_marks_and_a_grammar_of_the_answer():
+def test_the_limit_works_with_other_marks_and_with_a_grammar_of_the_answer():
     class Inner:
         """A grammar that allows two tokens, and is done after four."""
 

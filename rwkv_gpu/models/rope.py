@@ -16,10 +16,10 @@ from .tensors import FACTORS, LONGEST_CONTEXT, Tensors
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 SCALINGS = ("none", "linear", "yarn", "longrope")
 
-BASE = 2.0, 1e12  # 10,000 mostly; Llama 3 finetuned to 4 million positions has 5e10
+BASE = 2.0, 1e12  # range of bases: 10,000 in most models, 5e10 in a Llama 3 for 4 million positions
 SCALE = 2.0**-10, 2.0**20  # range of scales of positions; 2 to 64 in models
 MAGNITUDE = 1e-2, 1e2
-TURNS = 1e-3, 1e5  # YaRN's 1 and 32
+TURNS = 1e-3, 1e5  # range of YaRN's beta_slow and beta_fast: 1 and 32 in most models
 DIVISOR = 2.0**-10, 1e38  # range of divisors of a frequency: 1 to 32 in Llama 3; 1e30 for pairs that do not rotate
 
 

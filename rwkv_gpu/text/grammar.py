@@ -77,7 +77,7 @@ def _closed(schema: Any) -> Any:
 
 
 class Grammars:
-    """Creates grammars for one vocabulary;
+    """Creates grammars for one vocabulary.
 
     `size` is the number of the model's logits. Work runs in processes of `pool`.
     """

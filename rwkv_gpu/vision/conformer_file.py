@@ -170,7 +170,7 @@ class ConformerFile(SoundFile):
             kind = "an odd number" if self.family.centred else "a number"
             raise tensors.bad(f"tensor '{name}'", f"{count} columns", f"{kind} from 2 to {MOST_TAPS}")
         taps: Weight
-        if self.family.centred and f"{after}_mean" in tensors:  # and a norm by the moments of a training batch
+        if self.family.centred and f"{after}_mean" in tensors:  # then a batch norm with the moments of training
             scale, mean, var = ((f"{after}{part}", (width,)) for part in (".weight", "_mean", "_var"))
             taps = tensors.compute(
                 f"{at}.taps", (width * count,), lambda x, w, var: x * (w / np.sqrt(var))[:, None],

@@ -258,7 +258,7 @@ def test_a_draft_model_changes_no_answer(name, draft):
         assert engine.accepted < engine.drafted
 
 
-def test_a_draft_model_has_the_context_of_the_target_if_it_was_trained_with_it():
+def test_a_draft_model_has_the_context_of_the_target_up_to_its_own_trained_length():
     for trained, of_target, context in ((512, 256, 256), (256, 512, 256), (512, 0, 512), (None, 256, None)):
         target = SimpleNamespace(slots=1, context=of_target, kind="f16", drafts=3)
         assert draft_options(SimpleNamespace(context=trained), target)["context"] == context

@@ -75,7 +75,7 @@ def test_every_call_of_the_library_raises_the_same_error(overflowing):
         assert llm.tokenize("the sea")
 
 
-def test_a_reranker_raises_the_same_error_and_answers_with_it(overflowing_ranks):
+def test_a_reranker_raises_the_same_error_in_the_library_and_over_http(overflowing_ranks):
     with rwkv_gpu.load(overflowing_ranks, device="cpu") as llm, pytest.raises(BadNumbers, match="NaN or infinite"):
         llm.rerank("the sea", ["a", "the"])
     with serving(ServedModel("m", str(overflowing_ranks))) as served:

@@ -148,7 +148,7 @@ def test_memory_is_bounded_in_bytes_and_evicts_the_least_recently_used():
     assert store.get(["e"]) == [None]
 
 
-def test_memory_is_bounded_in_age():
+def test_the_memory_store_drops_values_that_are_too_old():
     now = [0.0]
     store = MemoryStore(max_age=10, clock=lambda: now[0])
     store.put("a", b"one")
@@ -157,7 +157,7 @@ def test_memory_is_bounded_in_age():
     assert store.nbytes == 0
 
 
-def test_a_directory_is_bounded_in_bytes_and_age(tmp_path):
+def test_a_directory_drops_old_values_and_keeps_its_limit_of_bytes(tmp_path):
     store = DirectoryStore(tmp_path, max_bytes=1000, max_age=100)
     for n in range(50):
         store.put(f"k{n}", b"x" * 90)

@@ -160,7 +160,7 @@ fn value_at(block: Block, token: u32, n: u32) -> vec4f {
     return rkvg[apart(D4) + apart(K4) + shared_place(block, token, n)];
 }
 
-// The place of a vec4 of k or v: that of the key head of this head.
+// The place of a vec4 of k or v, in the key head that this head shares with others.
 fn shared_place(block: Block, token: u32, n: u32) -> u32 {
     return (block.row + token) * K4 + block.head / (H / KEY_HEADS) * N4 + n;
 }

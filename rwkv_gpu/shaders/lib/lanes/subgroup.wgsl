@@ -34,7 +34,7 @@ fn reduce_add(v: f32, lane: u32) -> f32 {
     return subgroupAdd(sum);
 }
 
-// Two sums, with the barriers of one.
+// Computes two sums with as many barriers as one.
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
     share_both(bitcast<vec2u>(subgroupAdd(v)));
     var sum = vec2f();
@@ -44,7 +44,7 @@ fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
     return subgroupAdd(sum);
 }
 
-// Four sums, with the barriers of one.
+// Computes four sums with as many barriers as one.
 fn reduce_add4(v: vec4f, lane: u32) -> vec4f {
     let own = subgroupAdd(v);
     workgroupBarrier();

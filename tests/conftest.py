@@ -66,6 +66,9 @@ LONG = {
     "cli/test_external_text.py",  # starts every command
     "cli/test_habits.py",  # starts every command several times
     "cli/test_streaming_terminal.py",
+    "cli/test_servers.py",
+    "cli/test_signals.py",
+    "clients/test_sessions.py",
     "convert/test_convert.py",
     "convert/test_hub.py",
     "engine/test_context_shift.py",
@@ -73,6 +76,8 @@ LONG = {
     "engine/test_dflash.py",
     "engine/test_faults.py",
     "engine/test_heads.py",
+    "export/test_page.py",
+    "export/test_plans.py",
     "fuzz/test_adjacent_files.py",
     "fuzz/test_fuzz.py",
     "gguf/test_bad_files.py",

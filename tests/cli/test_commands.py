@@ -26,6 +26,7 @@ def run(*arguments: str):
     return CliRunner().invoke(cli, arguments)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "unused"),
     [
@@ -47,6 +48,7 @@ def test_a_command_imports_only_what_it_uses(arguments, unused):
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
+@pytest.mark.long
 def test_a_model_in_numpy_imports_neither_the_gpu_library_nor_projectors():
     code = (
         "import sys, rwkv_gpu\n"

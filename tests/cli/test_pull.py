@@ -49,6 +49,7 @@ def test_a_missing_model_of_the_hub_is_pulled_by_every_command(run):
     assert "model-Q4_K_M" in run("list").stdout
 
 
+@pytest.mark.long
 def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
     asked = ("generate", "-p", "the sea", "-n", "24", "--device", "cpu", "--json")
     for name in ("builtin", NAME, "name:Q4_K_M"):

@@ -72,6 +72,7 @@ def test_it_serves_until_a_signal_and_exits_with_0(number):
         assert process.wait(10) == 0
 
 
+@pytest.mark.long
 def test_a_configuration_file_sets_options_by_name_and_the_command_line_overrides_it(tmp_path):
     config, keys = tmp_path / "serve.toml", tmp_path / "keys"
     keys.write_text("# ours\nfrom-file\n\n")
@@ -110,6 +111,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, said):
     assert len(result.output.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_options_can_be_set_in_the_environment(monkeypatch):
     monkeypatch.setenv("RWKV_GPU_API_KEY", "one two")
     monkeypatch.setenv("RWKV_GPU_MODELS", MODEL)
@@ -125,6 +127,7 @@ def test_options_can_be_set_in_the_environment(monkeypatch):
             assert found == status
 
 
+@pytest.mark.long
 def test_it_serves_https(tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")
@@ -142,6 +145,7 @@ def test_it_serves_https(tmp_path):
     assert "--tls-key" in result.output
 
 
+@pytest.mark.long
 def test_after_kill_9_it_starts_again_on_the_same_port():
     with serving(MODEL) as (process, url):
         process.kill()
@@ -176,6 +180,7 @@ def test_models_of_several_devices_are_not_managed_over_http():
     assert "give one --device" in result.output
 
 
+@pytest.mark.long
 def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path, monkeypatch):
     (tmp_path / "keys").write_text("filed\n")
     monkeypatch.setenv("RWKV_GPU_ADMIN_KEY", "named")
@@ -199,6 +204,7 @@ def test_a_missing_model_is_an_error_in_one_line_and_starts_no_server(tmp_path, 
     assert result.output == f"rwkv-gpu: {missing}: cannot be opened: No such file or directory\n"
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_is_named():
     with serving(MODEL) as (_, url):
         port = url.rpartition(":")[2]

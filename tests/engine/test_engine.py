@@ -440,12 +440,12 @@ def test_a_stopped_answer_counts_the_requested_tokens(runner, said):
     engine.stop(id, said)
     [last] = drive(engine)[id]
     assert (last.finish_reason, last.sampled) == ("stop", ())
-    kept = [*ids, *tokens(news)[:said], *ids_of(3, 1)]
-    id = engine.add(Request(kept, params))
+    again = Request([*ids, *tokens(news)[:said], *ids_of(3, 1)], SamplingParams(temperature=0, max_tokens=6))
+    id = engine.add(again)
     after = drive(engine)[id]
-    assert tokens(after) == alone(small_twin(runner), Request(kept, params))
+    assert tokens(after) == alone(small_twin(runner), again)
     if said is None or said >= 4:
-        assert after[0].reused >= len(kept) - 4  # all tokens except the new ones and the last sampled one
+        assert after[0].reused >= len(again.ids) - 4  # all tokens except the new ones and the last sampled one
 
 
 def test_another_engine_continues_from_an_exported_state(any_runner):

@@ -516,4 +516,4 @@ class WindowedHybrid(Requests):
 for machine in (Requests, Attending, Recurrent, Windowed, WindowedHybrid):
     machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, **PATIENT)
 TestHybrid, TestAttending, TestRecurrent = Requests.TestCase, Attending.TestCase, Recurrent.TestCase
-TestWindowed, TestWindowedHybrid = Windowed.TestCase, WindowedHybrid.TestCase
+TestWindowed, TestWindowedHybrid = (pytest.mark.long(one.TestCase) for one in (Windowed, WindowedHybrid))

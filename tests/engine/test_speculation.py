@@ -91,7 +91,7 @@ def asked(vocabulary: int) -> list[Request]:
     return [Request(ids_of(3 + 7 * n, n), params, grammars.get(n)) for n, params in enumerate(how)]
 
 
-@pytest.mark.parametrize("mistakes", [0.0, 0.3])
+@pytest.mark.parametrize("mistakes", [pytest.param(0.0, marks=pytest.mark.long), 0.3])
 @pytest.mark.parametrize("name", KINDS)
 def test_drafts_change_no_answer(name, mistakes):
     runner = small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS)

@@ -49,6 +49,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @needs_javascript
 def test_prompts_and_their_ids_equal_those_of_python(folder):
     cases, files = [], []

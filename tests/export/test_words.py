@@ -84,6 +84,7 @@ def chosen_by(chat, think):
     return {**chat, **chat["think"].get(str(think).lower(), {})}
 
 
+@pytest.mark.long
 def test_templates_of_models_are_exported_or_refused_with_a_reason():
     """Each prompt, with reasoning on, off and in earlier answers, is what Python makes, or the export says why not."""
     with GGUFFile.open(builtin_model()) as file:

@@ -279,6 +279,7 @@ def test_both_forms_of_an_imatrix_give_the_same_weights(tmp_path):
     assert read_imatrix(new)["e"].tolist() == [[2.0], [1.0]]  # no token came to the second expert
 
 
+@pytest.mark.long
 def test_an_imatrix_moves_the_error_to_columns_that_matter_less(tmp_path):
     weights = tmp_path / "a.dat"
     weights.write_bytes(binary({"blk.0.attn_q.weight": (1, [100.0, 0.01] * 128)}))
@@ -323,6 +324,7 @@ def test_an_imatrix_of_another_model_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_command_writes_a_model_that_runs(tmp_path):
     out = tmp_path / "out.gguf"
     result = CliRunner().invoke(cli, ["quantize", "builtin", str(out), "q4_k_m"])

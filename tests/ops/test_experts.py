@@ -685,6 +685,7 @@ def test_tiles_are_enough_for_any_choices(count, experts, tb):
             assert (-(-counts // tb)).sum() <= most_tiles(count, experts, tb)
 
 
+@pytest.mark.long
 def test_workgroups_of_a_batch_have_several_blocks_of_rows_but_not_of_floats():
     """Integer formats, as in Qwen3-30B-A3B, have several blocks; MXFP4 does not, because it would be slower."""
     for name, few in (("qwen3-30b-a3b-q4_k_m", True), ("gpt-oss-20b-q4_k_m", False)):

@@ -44,6 +44,7 @@ class Declaration:
             before, after = ("", "") if token.isspace() else next(around)
             yield token, before not in (".", "@") and not (struct and after == ":")
 
+    @functools.cached_property
     def names(self) -> set[str]:
         """All words that may be names of declarations."""
         return {token for token, free in self.free() if free and WORD.fullmatch(token)}
@@ -121,7 +122,7 @@ def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mappi
 
     alike = {name for name in theirs if name in ours and equal(name)}
     while True:
-        apart = {name for name in alike if theirs[name].names() & (theirs.keys() - alike)}
+        apart = {name for name in alike if theirs[name].names & (theirs.keys() - alike)}
         if not apart:
             return alike
         alike -= apart

@@ -50,14 +50,21 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 @functools.cache
+def import_nodes(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Returns the import statements of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@functools.cache
 def imported(path: Path) -> set[str]:
     """Returns every module that a file imports, absolute and dotted, including imports inside functions."""
     package = [*path.relative_to(ROOT).parent.parts]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
             found.update(f"{module}.{alias.name}" for alias in node.names)
@@ -115,7 +122,7 @@ def modules() -> dict[str, Path]:
 def neighbours(name: str, path: Path, every: Set[str]) -> set[str]:
     """Returns the modules that a module imports, including imports for types and inside functions."""
     package, found = name.split(".")[:-1], set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_nodes(path):
         if isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *filter(None, [node.module])])

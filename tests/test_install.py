@@ -59,6 +59,7 @@ def test_the_workflow_tries_each_python_that_the_metadata_names():
     assert PROJECT["requires-python"] == f">={named[0]}"
 
 
+@pytest.mark.long
 def test_the_source_archive_has_the_version_and_makes_a_formula(tmp_path):
     pytest.importorskip("build")
     command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT]

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.cases import each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +45,7 @@ def test_pages_have_no_private_words(page):
     assert not [line for line in text.splitlines() if PRIVATE.search(line)]
 
 
+@pytest.mark.long
 @each("path", CODE)
 def test_messages_have_no_private_words(path):
     assert not [(line, text) for line, text in messages(path) if PRIVATE.search(text)]

@@ -21,6 +21,7 @@ def run(*arguments: object):
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
+@pytest.mark.long
 @each("name", NAMES)
 def test_info_shows_the_facts_of_a_model(name):
     path = golden(name)

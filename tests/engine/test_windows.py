@@ -129,6 +129,7 @@ def test_the_longest_window_of_a_device_is_exact():
     assert generated(in_the_op(banning(RING), prompt), prompt, 3) == [2, 0, 3]
 
 
+@pytest.mark.long
 @given(k=st.integers(1, V), seed=st.integers(0, 2**40))
 @settings(max_examples=20, **PATIENT)
 def test_top_k_leaves_exactly_the_k_greatest(k, seed):

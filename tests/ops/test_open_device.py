@@ -189,6 +189,7 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
     assert trial.count == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bits", "wrong"), [(1, {LATENTS}), (2, {STATE_SPACE}), (3, {LATENTS, STATE_SPACE}), (-64, set())]
 )

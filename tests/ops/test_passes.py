@@ -222,6 +222,7 @@ def test_adapters_of_a_gated_pair_are_added_by_its_product_in_steps_of_any_size(
     assert not any(isinstance(node.op, AdapterUp) for node in recorder.graph.nodes)
 
 
+@pytest.mark.long
 def test_a_layer_of_rwkv6_takes_seven_dispatches_at_one_row():
     with open_synthetic("rwkv6-3b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
@@ -324,6 +325,7 @@ def test_the_pass_that_chooses_kernels_cannot_be_left_out():
         recorder.dispatches([])
 
 
+@pytest.mark.long
 def test_a_mixer_parallel_to_attention_does_not_wait_for_it():
     with open_synthetic("falcon-h1-3.1b") as file:
         graph = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(16)).graph
@@ -333,6 +335,7 @@ def test_a_mixer_parallel_to_attention_does_not_wait_for_it():
     assert mixer == next(i for i, line in enumerate(kinds) if "[attn_v]" in line) + 1
 
 
+@pytest.mark.long
 def test_a_state_space_shares_the_dispatch_of_parallel_attention():
     """A layer has five dispatches for one row. For several rows, both are separate dispatches."""
     with open_synthetic("falcon-h1-3.1b-q4_k_m") as file:

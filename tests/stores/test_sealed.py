@@ -2,12 +2,15 @@
 
 import random
 
+import pytest
+
 from rwkv_gpu.stores import MemoryStore
 from rwkv_gpu.stores.sealed import SealedStore
 
 SECRET = b"a secret of sixteen bytes"
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_mutants_are_refused():
     plain = MemoryStore()
     sealed = SealedStore(plain, SECRET)

@@ -249,6 +249,7 @@ def test_gbnf_and_a_regular_expression_of_one_language_agree(writer, first, seco
         assert re.fullmatch(f"(?:{first[1]})(?:{second[1]})?", written), (grammar, written)
 
 
+@pytest.mark.long
 @given(st.text(max_size=200))
 def test_any_text_is_translated_or_refused(text):
     with suppress(BadGrammar):

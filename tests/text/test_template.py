@@ -181,6 +181,7 @@ def test_the_bare_name_of_rwkv_files_is_a_built_in_template(bare):
     assert render(bare, CHAT) == "System: Be brief.\n\nUser: Hi\nyou \n!\n\nAssistant: Yo.\n\nUser: Bye\n\nAssistant:"
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text("ab \n\r")), min_size=1))
 def test_no_rwkv_message_holds_its_own_end(turns):
     prompt = render("rwkv-world", [{"role": role, "content": text} for role, text in turns])

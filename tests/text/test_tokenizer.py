@@ -49,6 +49,7 @@ def test_long_runs_of_one_letter_take_no_quadratic_time(name):
             assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.long
 def test_rwkv_takes_a_megabyte_in_no_quadratic_time():
     fields, rng = rwkv(), random.Random(0)
     words = ["".join(rng.choices("abcdefghij xyz", k=rng.randint(2, 7))) for _ in range(65_000)]

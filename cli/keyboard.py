@@ -163,6 +163,7 @@ class Editor:
             multiline=True,
             key_bindings=_bindings(),
             enable_open_in_editor=True,
+            enable_suspend=True,
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
             prompt_continuation=lambda width, *_: "." * max(0, width - 1) + " ",
             input=self._keys.input if self._keys else None,

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import select
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -146,6 +147,7 @@ def quiet() -> Iterator[None]:
     """Disables echo and line mode, keeps Enter and Ctrl-C as keys, and requests paste brackets.
 
     If Ctrl-C were a signal, its position among the keys would be unknown, and the terminal would drop some keys.
+    While Ctrl-Z suspends the program, the shell has the terminal as it was before.
     """
     import termios
 
@@ -154,14 +156,28 @@ def quiet() -> Iterator[None]:
     settings[0] &= ~termios.ICRNL
     settings[3] &= ~(termios.ECHO | termios.ICANON)
     settings[6][termios.VINTR] = bytes([os.fpathconf(0, "PC_VDISABLE") & 0xFF])
-    termios.tcsetattr(0, termios.TCSANOW, settings)
-    ask_for_brackets()
-    try:
-        yield
-    finally:
+
+    def begin() -> None:
+        signal.signal(signal.SIGTSTP, suspend)
+        termios.tcsetattr(0, termios.TCSANOW, settings)
+        ask_for_brackets()
+
+    def end() -> None:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         sys.stdout.write(BRACKETS_OFF)
         sys.stdout.flush()
         termios.tcsetattr(0, termios.TCSANOW, before)
+
+    def suspend(number: int, _: object) -> None:
+        end()
+        os.kill(os.getpid(), number)  # returns when the shell continues the program
+        begin()
+
+    begin()
+    try:
+        yield
+    finally:
+        end()
 
 
 def ask_for_brackets() -> None:

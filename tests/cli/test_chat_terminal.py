@@ -147,6 +147,31 @@ def test_ctrl_c_stops_an_answer_and_a_second_leaves(chat):
     assert chat.left() == 130
 
 
+def test_ctrl_z_suspends_the_chat_and_gives_the_terminal_back_as_it_was(tmp_path):
+    chat = f"{PYTHON} -m tests.cli.fake_chat --delay 0.05"
+    stops = [f"stty -a > stopped{number}; echo stop {number}; read line; echo; fg" for number in (1, 2)]
+    terminal = Terminal(f"set -m; {chat}; {'; '.join(stops)}", tmp_path)
+    try:
+        terminal.wait(">")
+        terminal.type("draft", enter=False)
+        terminal.key("C-z")
+        terminal.wait("stop 1")
+        terminal.key("Enter")
+        terminal.wait("> draft")
+        terminal.type(" x" * 100)
+        terminal.wait("you said draft")
+        terminal.key("C-z")
+        terminal.wait("stop 2")
+        terminal.key("Enter")
+        terminal.wait("· answer ")
+        terminal.key("C-d")
+        assert terminal.left() == 0
+        before, *stopped = ((tmp_path / name).read_text() for name in ("before", "stopped1", "stopped2"))
+        assert stopped == [before, before]
+    finally:
+        terminal.close()
+
+
 def test_input_that_ctrl_c_discards_is_not_sent(chat):
     chat.type("never sent", enter=False)
     chat.key("C-c")

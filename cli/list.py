@@ -35,6 +35,6 @@ def command(*, as_json: bool) -> None:
     where = [str(one.paths[0]) if one.complete else "incomplete: pull it again" for one in models]
     lines = [(one.name, sized(one.nbytes), path) for one, path in zip(models, where, strict=True)]
     if not models:
-        print_text("no models; `rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` downloads one", err=True)
+        print_text("no models; `rwkv-gpu pull NAME` downloads one, and `rwkv-gpu models` lists names", err=True)
         return
     print_table(("name", "size", "file"), lines, right=["size"], longest=NAMES)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadFile, BadInput, printable
+from ..errors import BadFile, BadInput, RwkvGpuError, printable
 from ..gguf.prefab import is_prefab, stored_in_prefab
 from ..gguf.safetensors import is_safetensors, stored_in_safetensors
 from ..gguf.stored import Stored
@@ -15,6 +15,7 @@ ADAPTER = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
 SINGLE = "model.safetensors", "pytorch_model.bin"  # a single file of weights; otherwise `INDEX` lists several
 INDEX = ".index.json"  # after the name
+GGUF = b"GGUF"  # first bytes
 MOST_SMALL = 64 << 20  # bytes
 
 
@@ -56,10 +57,23 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if is_prefab(path):
         tensors, every = stored_in_prefab(path)
         return Checkpoint(path, tensors, halved_every=every)
+    raise _no_checkpoint(path)
+
+
+def _no_checkpoint(path: Path) -> RwkvGpuError:
+    """The error for a path that cannot be converted."""
     shown = printable(str(path))
     if not path.exists():
-        raise BadInput(f"{shown}: no such file or folder")
-    raise BadFile(f"{shown}: is neither a file of torch.save, safetensors or web-rwkv nor a folder with config.json")
+        return BadInput(f"{shown}: no such file or folder; `hf download OWNER/NAME --local-dir FOLDER` downloads one")
+    if not path.is_file():
+        return BadInput(f"{shown}: is not a regular file or folder")
+    with path.open("rb") as file:
+        start = file.read(len(GGUF))
+    if start == GGUF:
+        return BadInput(f"{shown}: is a GGUF file already; `rwkv-gpu quantize` writes it with fewer bits per weight")
+    if not start:
+        return BadFile(f"{shown}: is empty (0 bytes); download it again")
+    return BadFile(f"{shown}: is neither a file of torch.save, safetensors or web-rwkv nor a folder with config.json")
 
 
 def _of_adapter(folder: Path) -> dict[str, Stored]:

@@ -23,6 +23,7 @@ from tests.convert import checkpoints
 from tests.convert.record import CONFIGS, RECORD, described
 from tests.gguf.test_safetensors import whole
 from tests.gguf.torch_files import Calls, save, torch_names
+from tests.golden_files import OWN
 from tests.process import until
 
 RECORDED = json.loads(RECORD.read_text())
@@ -141,7 +142,10 @@ def test_bad_checkpoints_are_refused_in_one_line_and_write_nothing(tmp_path, tor
     refused("World vocabulary", as_file(emb__weight=np.ones((100, 32)), head__weight=np.ones((100, 32))))
     refused("infinite or NaN", as_file(blocks__1__att__key__weight=np.full((32, 32), np.nan)))
     refused("cannot be converted; known: RWKV-4 to RWKV-7", as_file(blocks__0__att__r_k=None))
-    refused("no such file", tmp_path / "none.pth")
+    refused("no such file or folder; `hf download", tmp_path / "none.pth")
+    refused("is a GGUF file already; `rwkv-gpu quantize`", OWN / "tiny-rwkv7.gguf")
+    (tmp_path / "empty.pth").touch()
+    refused(r"is empty \(0 bytes\)", tmp_path / "empty.pth")
     (tmp_path / "text").write_text("hello")
     refused("is neither a file of torch.save", tmp_path / "text")
     refused("it names posix.system|it names nt.system",

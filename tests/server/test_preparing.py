@@ -3,13 +3,15 @@
 import itertools
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.server import service
+from rwkv_gpu.server import body, service
 from rwkv_gpu.server.service import QUICK, SHORT
+from rwkv_gpu.text import grammar, grammar_pool
 from rwkv_gpu.text.interruption import Interrupted, steps
 from tests.process import PATIENCE
 from tests.server.gate import until
@@ -53,6 +55,44 @@ def test_only_short_requests_are_prepared_in_the_event_loop(monkeypatch, case):
         status, _, _ = server.request("POST", path, {**body, "max_tokens": 1})
         assert status in (200, 400)  # a prompt of 20,000 numbers does not fit
         assert bool(on) != in_loop
+
+
+STAGES = {  # of a request with a large schema; its body is parsed first
+    "its body is parsed": (body, "parse"),
+    "its schema is checked": (grammar, "_check_length"),
+    "its schema is compiled": (grammar_pool.Helper, "_talk"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_health_is_answered_while_a_large_schema_waits_at_any_stage(monkeypatch, stage):
+    """No stage may block the event loop, however long it takes. So its length does not delay others."""
+    begun, over = threading.Event(), threading.Event()
+    place, name = STAGES[stage]
+    original = getattr(place, name)
+
+    def halted(*given):
+        begun.set()
+        assert over.wait(PATIENCE)
+        return original(*given)
+
+    large = {"enum": ["yes"], "description": "a" * body.OFF_LOOP}
+    asked = {
+        "messages": HI,
+        "max_tokens": 9,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": large}},
+    }
+    assert len(json.dumps(asked)) > body.OFF_LOOP
+    with serving() as server, ThreadPoolExecutor(1) as client:
+        monkeypatch.setattr(place, name, halted)
+        answer = client.submit(server.request, "POST", CHAT, asked)
+        try:
+            assert begun.wait(PATIENCE)
+            assert server.get("/health")["status"] == "ok" and not answer.done()
+        finally:
+            over.set()
+        status, _, answered = answer.result()
+        assert status == 200, answered
 
 
 def test_a_template_is_not_compiled_in_the_event_loop():

@@ -51,7 +51,7 @@ class Trace:
 
 
 def idle(spans: npt.NDArray[np.float64]) -> float:
-    """The share of time without a running step, from the begin of the first to the end of the last."""
+    """The share of time without a running step, from the start of the first step to the end of the last."""
     begins, ends = spans[1:, 0], np.maximum.accumulate(spans[:-1, 1])
     waited = np.maximum(begins - ends, 0).sum()
     return float(waited / (spans[:, 1].max() - spans[0, 0]))

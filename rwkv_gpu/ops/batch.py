@@ -184,7 +184,7 @@ class Batch:
 
 
 class BatchArrays:
-    """Makes the arrays that kernels read of successive batches, by the names of a plan's inputs.
+    """Makes the arrays of successive batches that kernels read, by the names of a plan's inputs.
 
     An array with the same sources as in the previous batch is reused, and is read-only. In successive decode steps,
     only ids, positions and states are new.

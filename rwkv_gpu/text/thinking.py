@@ -23,7 +23,7 @@ class Opened(NamedTuple):
     """The reasoning that a prompt has begun, and perhaps ended."""
 
     text: str = ""  # the text from the opening mark to the end of the prompt
-    due: str = ""  # the missing last letter of a mark, which the model writes first
+    due: str = ""  # the last letter of the opening mark if the prompt lacks it: the model generates it first
     closed: bool = False  # whether the answer comes next
 
 

@@ -213,7 +213,7 @@ def test_a_model_without_a_chat_template_is_reported_and_has_props():
         assert server.get("/props")["chat_template"] is None
 
 
-def test_the_collector_passes_over_a_loaded_model_and_finds_a_closed_one():
+def test_the_garbage_collector_skips_a_loaded_model_and_frees_a_closed_one():
     gc.collect()
     before, llms = gc.get_freeze_count(), []
 

@@ -178,7 +178,7 @@ fn multiply_tile(
     }
 }
 
-// The row of the subgroup whose chunk is the lane's n-th load.
+// Among the rows of W of the subgroup, the one that the lane's n-th load reads.
 fn row_of(n: u32) -> u32 { return permuted(line / CHUNKS) + row_beyond(n); }
 
 // The distance of that row from the first row: `permuted` moves bits, and the lane and n provide different bits.

@@ -60,7 +60,7 @@ fn best_kept(row: u32, draw: Draw, keys: vec2u, whole: Whole, lane: u32) -> Best
     return best;
 }
 
-// The order and the token of an entry.
+// The sort key of an entry, and its token.
 fn entry_of(row: u32, draw: Draw, i: u32) -> vec2u {
     if in_list {
         return list[place_of(row, half) + i];

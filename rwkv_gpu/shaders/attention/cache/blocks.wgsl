@@ -14,7 +14,7 @@ fn scale_at(head: u32, c: u32) -> u32 { return head * HEAD_WORDS + SCALES + c / 
 // The scale of 8 dims, from its word.
 fn scale_in(word: u32, c: u32) -> f32 { return unpack2x16float(word >> (c / 4u % 2u * 16u)).x; }
 
-// The stored number without conversion.
+// The scale after rounding to float16, as it is stored.
 fn rounded_scale(largest: f32) -> f32 { return unpack2x16float(pack2x16float(vec2f(scale_for(largest), 0.0))).x; }
 
 // The number with the largest magnitude; the first one if several are equal.

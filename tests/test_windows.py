@@ -184,7 +184,7 @@ def test_a_store_keeps_a_value_that_is_being_read_and_returns_none_for_one_that_
     store = directory.DirectoryStore(tmp_path, max_bytes=64, max_age=1000)
     store.put("a", b"1" * 40)
     with open(tmp_path / "a.state", "rb"):
-        store.put("b", b"2" * 40)  # too much for both, while the first is being read
+        store.put("b", b"2" * 40)  # no room for both while the first is being read
         assert store.get(["a", "b"]) == [b"1" * 40, b"2" * 40]
 
     def refuse(*_):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _changed = threading.Condition()  # its lock is held during a fork
-_computing: set[int] = set()  # threads
+_computing: set[int] = set()  # ids of threads
 _forking: set[int] = set()  # threads that fork, or wait until they may
 
 

@@ -206,7 +206,7 @@ def check(logits: npt.NDArray[Any], changed: npt.NDArray[Any], best: int) -> Non
     wrong = np.flatnonzero(np.isnan(logits) | np.isposinf(logits))
     if len(wrong):
         raise BadNumbers(
-            f"{len(wrong)} of {len(logits)} logits are NaN or infinite, the first of token {wrong[0]}; "
+            f"{len(wrong)} of {len(logits)} logits are NaN or infinite, first for token {wrong[0]}; "
             "the model file may be damaged or the device at fault: try --device cpu, or rwkv-gpu doctor"
         )
     raise BadNumbers("no token is possible: every logit is -inf; ban fewer tokens")

@@ -64,7 +64,7 @@ class OpenDevice:
         return memory_rate(self.gpu)
 
     def close(self) -> None:
-        """Frees everything on it."""
+        """Frees all memory of the device."""
         if self.gpu is not None:
             self.gpu.close()
 

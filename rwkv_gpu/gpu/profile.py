@@ -45,7 +45,7 @@ class Timed:
     """The time of one dispatch of one replay."""
 
     name: str
-    start: float  # seconds after the begin of the step's first dispatch
+    start: float  # seconds after the start of the step's first dispatch
     seconds: float
 
 
@@ -152,7 +152,7 @@ def _encode_whole(plan: Plan, encoder: Any, queries: Any) -> None:
 
 
 def _around(queries: Any, first: int) -> dict[str, Any]:
-    """The timestamp writes for the begin and the end of a pass."""
+    """The timestamp writes for the start and the end of a pass."""
     return {"query_set": queries, "beginning_of_pass_write_index": first, "end_of_pass_write_index": first + 1}
 
 

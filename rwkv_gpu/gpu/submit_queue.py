@@ -62,7 +62,7 @@ class SubmitQueue:
     """Groups steps into submits by their duration, and owns them until their results are read."""
 
     def __init__(self, device: Device, look_ahead: int, layers_per_submit: int = 0) -> None:
-        self.trace: Trace | None = None  # records the begin and end of steps
+        self.trace: Trace | None = None  # records the start and end of steps
         self._device = device
         self.layers_per_submit = layers_per_submit
         self._ready: ReadyStep | None = None  # prepared but not begun

@@ -1,4 +1,4 @@
-"""Traces the begin and end of steps by the GPU's clock: its busy time, and its idle time between steps."""
+"""Traces the start and end of steps by the GPU's clock: its busy time, and its idle time between steps."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class Trace:
         }
 
     def spans(self, steps: int | None = None) -> npt.NDArray[np.float64]:
-        """Begin and end of each traced step, in seconds since the begin of the first. [steps, 2]"""
+        """Start and end of each traced step, in seconds since the start of the first. [steps, 2]"""
         count, device = 2 * (self._count if steps is None else steps), self._device
         with TypedErrors("tracing"):
             usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC

@@ -59,7 +59,7 @@ class Family:
     side: int = 0  # side of an image, if not the file's
     eps: float = 0.0  # of norms, if not the file's
     merge: int = 1  # patches on a side of a block
-    closest: bool = False  # True if the size of an image keeps its aspect ratio best, not its sides
+    closest: bool = False  # True if the new size has the closest aspect ratio, False if it has the closest sides
     merge_key: str = "clip.vision.spatial_merge_size"
     cut: Callable[[Picture, Preparation], Cut] = uncut  # splits an image into the tiles that the tower reads
     tiles: tuple[int, int] = (0, 0)  # default for the minimum and maximum number of tiles of a larger image

@@ -61,7 +61,7 @@ def closest_shape(picture: Picture, how: Preparation) -> Cut:
 
 
 def rows_of_tiles(picture: Picture, how: Preparation) -> Cut:
-    """DeepSeek-OCR: for large images, stretched tiles whose aspect ratio is closest; the whole image has borders."""
+    """DeepSeek-OCR: large images are stretched to the grid of the closest aspect ratio; whole ones get borders."""
     target = how.target(picture.size)
     whole = bordered(picture.pixels, target, how.resampling, how.border, nearest=True)
     side = how.tile_side

@@ -190,7 +190,7 @@ def test_rows_of_positions_and_of_types_stay_as_they_are_when_a_file_is_quantise
     assert KEPT.search("position_embd.weight") and KEPT.search("token_types.weight")
 
 
-def test_the_smallest_eps_of_bert_is_a_little_less_in_float32(tmp_path):
+def test_the_lower_limit_of_eps_allows_1e_12_as_rounded_to_float32(tmp_path):
     whole = parts("tiny-bert")
     assert whole.row("bert.attention.layer_norm_epsilon").value < 1e-12
     whole.set("bert.attention.layer_norm_epsilon", F32, 8e-13)

@@ -127,7 +127,7 @@ def test_a_session_that_the_client_names_stays_with_its_replica(server):
         assert len({ask(session, f"{session} {n}") for n in range(4)}) == 1
 
 
-def test_requests_at_a_time_are_spread(server):
+def test_simultaneous_requests_are_spread_over_replicas(server):
     server.wait_ready()
     with ThreadPoolExecutor(6) as pool:
         used = [number for number, _ in pool.map(lambda n: server.chat(f"question {n}", max_tokens=60), range(6))]

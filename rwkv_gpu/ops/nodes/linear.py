@@ -41,7 +41,7 @@ class Gemm(Op):
         return (*self.prologue, *self.epilogue)
 
     def find(self, kind: type[Kind]) -> Kind | None:
-        """Its stage of a kind; None if it has none."""
+        """The stage of the given type; None if the product has none."""
         return next((stage for stage in self.stages if isinstance(stage, kind)), None)
 
     def has(self, *kinds: type[Stage]) -> bool:

@@ -72,7 +72,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     stores = store_of(options["store"], options["store_key_file"])
     devices = several(loading["device"]) if loading["split"] is None else [loading["device"]]
     if len(devices) > 1 and admins:
-        raise BadInput("models of several devices cannot be managed over HTTP; give one --device, or no admin key")
+        raise BadInput("models on several devices cannot be managed over HTTP; give one --device, or no admin key")
     if len(devices) > 1 and options["slot_save_path"]:
         raise BadInput("--slot-save-path needs a single --device, which has the slots")
     if len(devices) > 1 and options["mcp"]:

@@ -9,7 +9,7 @@ const ONCE = WG * AT_ONCE == SPAN;      // true if these are all logits of a lan
 
 const_assert SPAN % (WG * AT_ONCE) == 0u;
 
-// Logits unchanged and adjusted: LEAST for impossible tokens, and beyond the last.
+// Some logits, original and adjusted. Impossible tokens, and places beyond the last token, have LEAST.
 struct Few {
     raw: array<f32, AT_ONCE>,
     x: array<f32, AT_ONCE>,

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from rwkv_gpu.gguf.formats import SIZES
@@ -23,10 +23,10 @@ def source(name: str) -> bytes:
     return (OWN / f"{name}.gguf").read_bytes()
 
 
-def structural(seed: int) -> tuple[str, bytes]:
+def structural(seed: int, models: Sequence[str] = MODELS) -> tuple[str, bytes]:
     """Returns the model, its mutation, and the file."""
     rng = random.Random(seed)
-    name = rng.choice(MODELS)
+    name = rng.choice(models)
     parts = take_apart(source(name))
     changes = [rng.choice(CHANGES) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     for change in changes:

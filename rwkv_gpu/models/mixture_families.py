@@ -230,7 +230,10 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "grok": grok,
     "grovemoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True, adjugates=True)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
-    "hy_v3": (Form(pairing="neox", head_norms="each", heads_read="normed"), ExpertForm(scores="sigmoid", shared=None)),
+    "hy_v3": (
+        Form(pairing="neox", head_norms="each", heads_read="normed"),
+        ExpertForm(scores="sigmoid", shared=None, by_router=True),
+    ),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
     "llama": (Form(), ExpertForm(normalise=True, optional=True)),
     "llada-moe": (Form(pairing="neox", head_norms="each", unmasks=True), ExpertForm(normalise=False)),

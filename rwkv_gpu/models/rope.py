@@ -73,7 +73,9 @@ def unscaled(rope: Rope) -> Rope:
 
 
 def read_dims(file: GGUFFile, tensors: Tensors, key: str, head_size: int) -> int:
-    """The number of dimensions of a head that rotate; all if the file has no such key."""
+    """The number of dimensions of a head that rotate; all if the file has no such key. DeepSeek-OCR has 0 for all."""
+    if key == "deepseek2-ocr.rope.dimension_count" and file.int(key, default=0) == 0:
+        return head_size
     dims = file.int(key, low=2, high=head_size, default=head_size)
     if dims % 2:
         raise tensors.bad(f"metadata key '{key}'", str(dims), "an even number")

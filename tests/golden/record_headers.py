@@ -1,9 +1,11 @@
 """Records the headers that llama.cpp's converter writes for published models: keys, names of tensors, shapes and types.
 
-pip install torch transformers && PYTHONPATH=LLAMA.CPP/gguf-py python -m tests.golden.record_headers LLAMA.CPP
+pip install torch transformers
+PYTHONPATH=LLAMA.CPP/gguf-py python -m tests.golden.record_headers LLAMA.CPP [CLASS ...]
 
 Where transformers knows a class, tensors are those of its default sizes, on torch's meta device. Other classes get keys
-only, from config.json as published (publisher_configs.json: `config`; `changes` are keys that transformers lacks).
+only, from config.json as published (publisher_configs.json: `config`; `changes` are keys that transformers lacks,
+`keys` those that the converter makes of weights). record_shapes.py adds their tensors.
 """
 
 import json
@@ -21,6 +23,11 @@ from tests.models.headers import PATH
 CONFIGS = Path(__file__).parent / "publisher_configs.json"
 VOCABULARIES = {"NomicBertModel": "WordPiece", "NomicBertModel#moe": "Unigram"}  # that converters look at
 UNLIKE = ("NemotronHForCausalLM", "Qwen3VLMoeForConditionalGeneration")  # default sizes of no published model
+INCOMPLETE = (
+    "KimiLinearModel",
+    "Step3p7ForConditionalGeneration",
+    "Glm4vMoeForConditionalGeneration",
+)  # default keys that no converter expects
 
 
 def known_types() -> dict[str, str]:
@@ -97,8 +104,8 @@ def folded(tensors: list[list[Any]]) -> list[list[Any]]:
     return list(rows.values())
 
 
-def main(source: str) -> None:
-    """Records every class whose architecture is supported. Classes that cannot be built here are named."""
+def main(source: str, *only: str) -> None:
+    """Records every class whose architecture is supported, or some. Classes that cannot be built here are named."""
     sys.path.insert(0, source)
     import conversion
     import gguf
@@ -108,12 +115,12 @@ def main(source: str) -> None:
     logging.disable(logging.CRITICAL)
     conversion.load_all_models()
     classes, types, own = ModelBase._model_classes[ModelType.TEXT], known_types(), json.loads(CONFIGS.read_text())
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = json.loads(lzma.decompress(PATH.read_bytes())) if only else {}
     names = dict(gguf.TensorNameMap.block_mappings_cfg)  # some converters change it for all later ones
-    for name in sorted({*classes, *own}):
+    for name in only or sorted({*classes, *own}):
         base, row = name.partition("#")[0], own.get(name, {})
         kind = row.get("type", types.get(base))
-        if "config" not in row and kind is None:
+        if ("config" not in row and kind is None) or name in INCOMPLETE:
             continue
         gguf.TensorNameMap.block_mappings_cfg = dict(names)
         try:
@@ -126,9 +133,10 @@ def main(source: str) -> None:
             print(f"{name}: {error!r}")
             continue
         if keys["general.architecture"][1] in MODELS:
+            keys |= row.get("keys", {})
             found[name] = {"keys": keys, "layers": folded(tensors)}
     PATH.write_bytes(lzma.compress(json.dumps(found, separators=(",", ":")).encode(), preset=9))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -11,7 +11,7 @@ from rwkv_gpu.text.bpe import BYTE_LETTERS
 from tests.gguf.parts import Parts, Row, take_apart
 from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32
 from tests.golden_files import OWN
-from tests.models.headers import header_of, with_keys
+from tests.models.headers import header_of, with_keys, with_tensors
 from tests.text import template_matrix
 from tests.text.vocabularies import CONTROL, NORMAL, Kind
 
@@ -270,4 +270,5 @@ def file_of(form: Published) -> Parts:
         whole.set("tokenizer.chat_template", STRING, source.encode())
         whole.set(f"{form.arch}.context_length", U32, 4096)  # one template writes two pages of instructions
     with_keys(whole, header_of(whole, form.arch))
+    with_tensors(whole, header_of(whole, form.arch))
     return whole

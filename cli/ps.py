@@ -11,6 +11,7 @@ from .page import Page
 from .printing import print_table, print_text
 from .servers import running
 
+ADDRESS = 40  # cells of the longest address that stays on a line, so that it can be copied
 UNITS = ("day", 86400), ("hour", 3600), ("minute", 60)
 
 
@@ -32,7 +33,8 @@ def command(*, as_json: bool) -> None:
         (str(one.port), ", ".join(one.models), one.device, duration(time.time() - one.started), str(one.pid), one.url)
         for one in servers
     ]
-    print_table(("port", "models", "device", "for", "process", "address"), rows, right=["port", "process"])
+    heads = "port", "models", "device", "for", "process", "address"
+    print_table(heads, rows, right=["port", "process"], longest=ADDRESS)
 
 
 def duration(seconds: float) -> str:

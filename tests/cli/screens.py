@@ -6,6 +6,7 @@ Nothing in them depends on the machine: devices, memory, speeds and the version 
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.models import Place
+from rwkv_gpu.cli.servers import Server
 from rwkv_gpu.gpu.adapters import Adapter
 from rwkv_gpu.measure.bench import Result, Timing
 from tests.golden_files import OWN
@@ -31,12 +33,16 @@ COMMANDS = {
     "models": ["models", "4b"],
     "model": ["models", "qwen3.5:4b"],
     "bench": ["bench", RWKV.name, "--device", "cpu", "-p", "64", "-n", "8"],
+    "ps": ["ps"],
+    "quantize": ["quantize", RWKV.name, "small.gguf", "Q4_K_M"],
     "tokenize": ["tokenize", RWKV.name, "The sea, 海 and 👍."],
 }
 ADAPTERS = [
     Adapter(0, "NVIDIA GeForce RTX 4090", "Vulkan", "DiscreteGPU", "NVIDIA 570.86.16", ("f16", "subgroups"), 1 << 31),
     Adapter(1, "llvmpipe (LLVM 15.0.6, 256 bits)", "Vulkan", "CPU", "Mesa 22.3.6 (LLVM 15.0.6)", (), 1 << 27),
 ]
+URL = "http://127.0.0.1:8080"
+SERVER = Server(URL, 8080, ("qwen3.5-4b", "rwkv7-g1-2.9b"), "NVIDIA GeForce RTX 4090", 12345, time.time() - 7300, "me")
 PLACE = Place("NVIDIA GeForce RTX 4090 (Vulkan, DiscreteGPU)", 3 << 30, 1e12, numpy=False)
 
 
@@ -66,6 +72,7 @@ def given(width: int, folder: Path) -> Iterator[None]:
         stack.enter_context(mock.patch("rwkv_gpu.engine.fit.host_available", return_value=8 << 30))
         stack.enter_context(mock.patch("rwkv_gpu.cli.models.place_of", return_value=PLACE))
         stack.enter_context(mock.patch("rwkv_gpu.cli.models.terminal_width", return_value=width))
+        stack.enter_context(mock.patch("rwkv_gpu.cli.ps.running", return_value=[(SERVER, folder)]))
         stack.enter_context(mock.patch("rwkv_gpu.cli.bench.bench", bench_results))
         stack.enter_context(mock.patch("rwkv_gpu.cli.bench.__version__", "1.2.3"))
         stack.enter_context(mock.patch.dict(os.environ, {"RWKV_GPU_CACHE": "cache", "COLUMNS": str(width)}))

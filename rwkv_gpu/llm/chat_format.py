@@ -32,9 +32,10 @@ from .validate import truth
 CHANNEL = "<|channel|>"
 # Template variables that turn reasoning on, and off. Some models always reason; for them, the second value only asks
 # for less reasoning.
-SWITCHES: dict[str, tuple[bool | int | None, bool | int | str]] = {
+SWITCHES: dict[str, tuple[bool | int | str | None, bool | int | str]] = {
     "enable_thinking": (True, False),
     "thinking": (True, False),  # DeepSeek-V3.1, Granite 3
+    "thinking_mode": ("enabled", "disabled"),  # MiniMax-M3
     "thinking_budget": (-1, 0),  # Seed-OSS
     "reasoning_effort": (None, "low"),  # gpt-oss
     "reasoning_strength": (None, "low"),  # Muse

@@ -160,7 +160,7 @@ class Tools:
 
 # By form: text before all calls, before each call, between calls, and after all.
 _JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
-_WITHOUT_GRAMMAR = "gemma4", "lfm2", "minimax", "muse", "dsml", "seed"
+_WITHOUT_GRAMMAR = "gemma4", "lfm2", "minimax", "minimax-m3", "muse", "dsml", "seed"
 _FORMS: dict[str, tuple[str, str, str, str]] = {
     "cohere": ("<|START_ACTION|>", "[\n    ", ",\n    ", "\n]<|END_ACTION|>"),
     "gigachat": ("<|function_call|>", "", "", ""),

@@ -90,6 +90,7 @@ MARKS = {
         around=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     ),
     "<think:opensource>": Marks("<think:opensource>", "</think:opensource>"),
+    "<mm:think>": Marks("<mm:think>", "</mm:think>"),
     "[THINK]": Marks("[THINK]", "[/THINK]", control=True),
     "<seed:think>": Marks("<seed:think>", "</seed:think>"),
     "<|open|>": Marks(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.text.thinking import CALLED, TOOL, begun
-from rwkv_gpu.text.tool_values import gemma_values, python_calls
+from rwkv_gpu.text.tool_values import NAMESPACE, gemma_values, minimax_elements, python_calls, typed
 
 Schemas = Mapping[str, Mapping[str, Any]]  # parameter schemas of each tool, by name
 
@@ -112,6 +112,17 @@ def read_invokes(text: str, schemas: Schemas) -> list[Call]:
     return found
 
 
+def read_elements(text: str, schemas: Schemas) -> list[Call]:
+    """<invoke name="NAME"> with <KEY> elements, which may hold further ones, as in MiniMax-M3."""
+    found = []
+    for one in minimax_elements(text):
+        name = re.fullmatch(r'invoke name="([^"<>]+)"', one.mark)
+        if name:
+            schema = {"type": "object", **schemas.get(name[1], {})}
+            found.append(Call(name[1], _dumped(one.value(schema) if one.inside else {})))
+    return found
+
+
 def read_python(text: str, schemas: Schemas) -> list[Call]:
     """[NAME(KEY='VALUE', ...), ...], as in LFM2; or JSON."""
     return [Call(name, _dumped(values)) for name, values in python_calls(text)] or read_json(text, schemas)
@@ -146,6 +157,7 @@ LLAMA = ToolForm("llama3", ("<|python_tag|>",), "", read_json, control=True, bar
 FORMS: Sequence[tuple[str, ToolForm]] = (
     ("<|tool_call>", ToolForm("gemma4", ("<|tool_call>",), "<tool_call|>", read_gemma, control=True)),
     ("<|tool_calls_section_begin|>", KIMI),
+    (NAMESPACE, ToolForm("minimax-m3", (f"{NAMESPACE}<tool_call>",), f"{NAMESPACE}</tool_call>", read_elements, True)),
     ("<minimax:tool_call>", ToolForm("minimax", ("<minimax:tool_call>",), "</minimax:tool_call>", read_invokes)),
     ("<atem:function_calls>", ToolForm("muse", ("<atem:function_calls>",), "</atem:function_calls>", read_invokes)),
     ("｜DSML｜", ToolForm("dsml", ("<｜DSML｜function_calls>",), "</｜DSML｜function_calls>", read_invokes)),
@@ -315,16 +327,7 @@ def _typed(name: str, pairs: Sequence[tuple[str, str]], schemas: Schemas) -> Cal
     """Converts text values by the schemas of their parameters."""
     properties = schemas.get(name, {}).get("properties")
     known = properties if isinstance(properties, dict) else {}
-    return Call(name, _dumped({key.strip(): _value(value, known.get(key.strip())) for key, value in pairs}))
-
-
-def _value(text: str, schema: Any) -> Any:
-    if isinstance(schema, dict) and schema.get("type") == "string":
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    return Call(name, _dumped({key.strip(): typed(value, known.get(key.strip())) for key, value in pairs}))
 
 
 def _dumped(value: Any) -> str:

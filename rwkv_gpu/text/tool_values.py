@@ -3,8 +3,11 @@
 import ast
 import json
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
+NAMESPACE = "]<]minimax[>["  # precedes each mark of MiniMax-M3
+DEEPEST = 64  # elements inside each other
 LONGEST = 1 << 16  # characters of calls that are parsed as Python
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _GEMMA = re.compile(r'<\|"\|>(.*?)<\|"\|>|([A-Za-z_][\w.-]*)(?=\s*:)', re.DOTALL)
@@ -49,3 +52,52 @@ def gemma_values(text: str) -> Any:
         return json.loads(quoted)
     except (ValueError, RecursionError):
         return None
+
+
+@dataclass
+class Element:
+    """An element of MiniMax-M3's markup: text, or further elements."""
+
+    mark: str
+    text: str = ""
+    inside: list["Element"] = field(default_factory=list)
+
+    def value(self, schema: Any) -> Any:
+        """A list of its items, an object of its members, or its text, converted by the schema."""
+        schema = schema if isinstance(schema, dict) else {}
+        if self.inside and all(one.mark == "item" for one in self.inside):
+            return [one.value(schema.get("items")) for one in self.inside]
+        if self.inside or (schema.get("type") == "object" and not self.text.strip()):
+            known = schema.get("properties")
+            return {
+                one.mark: one.value(known.get(one.mark) if isinstance(known, dict) else None) for one in self.inside
+            }
+        return typed(self.text, schema)
+
+
+def minimax_elements(text: str) -> list[Element]:
+    """The outer elements of a text in which each mark follows a namespace token; complete ones if it is malformed."""
+    found: list[Element] = []
+    open_: list[Element] = []
+    for part in text.split(NAMESPACE)[1:]:
+        mark = re.match(r"<(/?)([^<>]+)>", part)
+        if mark is None or len(open_) >= DEEPEST:
+            return found
+        if not mark[1]:
+            open_.append(Element(mark[2], part[mark.end() :]))
+        elif not open_ or open_[-1].mark.split()[0] != mark[2]:
+            return found
+        else:
+            last = open_.pop()
+            (open_[-1].inside if open_ else found).append(last)
+    return found
+
+
+def typed(text: str, schema: Any) -> Any:
+    """A text as the schema of its parameter wants it: a string, or JSON."""
+    if isinstance(schema, dict) and schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

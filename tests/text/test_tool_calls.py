@@ -76,6 +76,11 @@ WRITTEN = {
             ("dsml", "｜DSML｜function_calls", "｜DSML｜", ' string="true"'),
         )
     },
+    "minimax-m3": (
+        ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="weather">]<]minimax[>[<city>Rome]<]minimax[>[</city>'
+        "]<]minimax[>[<days>2]<]minimax[>[</days>]<]minimax[>[</invoke>\n",
+        ']<]minimax[>[<invoke name="now">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>',
+    ),
     "cohere": (
         '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": '
         '{"city": "Rome", "days": 2}},',
@@ -189,6 +194,20 @@ def test_a_list_of_calls_and_older_forms_are_read():
         == "weather"
     )
     assert read(BY_NAME["llama3"], ['{"an": "object"}']) == ('{"an": "object"}', [])
+
+
+def test_elements_of_minimax_m3_become_lists_and_objects():
+    """A value may contain angle brackets, because marks follow a namespace token."""
+    text = (
+        '<tool_call>\n]<<invoke name="plan">]<<stops>]<<item>]<<city>Rome]<</city>]<<days>2]<</days>]<</item>]<<item>'
+        "]<<city>7]<</city>]<</item>]<</stops>]<<note>a <b> c]<</note>]<</invoke>\n]<</tool_call>"
+    ).replace("]<<", "]<]minimax[>[<")
+    items = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    schemas = {"plan": {"properties": {"stops": {"type": "array", "items": items}, "note": {"type": "string"}}}}
+    parser = ToolParser(BY_NAME["minimax-m3"], schemas)
+    [call] = [one for one in parser.feed(f"]<]minimax[>[{text}") + parser.flush() if isinstance(one, Call)]
+    stops = [{"city": "Rome", "days": 2}, {"city": "7"}]
+    assert json.loads(call.arguments) == {"stops": stops, "note": "a <b> c"}
 
 
 def test_calls_of_mistral_have_ids_or_none():

@@ -47,7 +47,8 @@ ATTENTION = Kernel(
     "attention/attention",
     "attention",
     (
-        Hole("queries", ("attention/queries/rotated", "attention/queries/rotate_here")),
+        Hole("queries", tuple(f"attention/queries/{part}" for part in ("rotated", "rotate_here", "chosen"))),
+        Hole("keys", ("attention/keys/paged", "attention/keys/chosen")),
         *(hole.maybe() for hole in TAKES),
         REACH,
         LOGIT,
@@ -60,7 +61,7 @@ ATTENTION = Kernel(
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
-    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments"),
+    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments", "attention/queries/written"),
     core=(SOFTEN,),
     tolerance=CLOSE,
 )
@@ -144,6 +145,7 @@ LATENT_WRITE = Kernel(
 LATENT_QUERIES = Hole("queries", ("attention/latent/single_rows", "attention/latent/segments"))
 LATENT_READ = Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32"))
 PAGES_OF_ROWS = Hole("pages of rows", ("attention/latent/pages_of_rows", "attention/latent/pages_of_segments"))
+INDEXES = "weighted", "unweighted", "largest"
 INDEX_WRITE = Kernel(
     "attention/index_write",
     "choose_keys",
@@ -159,7 +161,7 @@ INDEX_WRITE = Kernel(
 CHOOSE_KEYS = Kernel(
     "attention/choose_keys",
     "choose_keys",
-    (LATENT_READ, PAGES_OF_ROWS, PLAIN),
+    (Hole("index", tuple(f"attention/index/{kind}" for kind in INDEXES)), LATENT_READ, PAGES_OF_ROWS, PLAIN),
     ("attention/eight",),
     tolerance=CLOSE,
 )

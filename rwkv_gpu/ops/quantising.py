@@ -170,7 +170,7 @@ def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> boo
     by_row, buffers = graph.shape.row_each, RECURRENCE_BUFFERS + 1
     if isinstance(op, Attend):
         shares = lanes_share_keys(op.cache, op.how, target.tuning, target.can)
-        by_row, buffers = graph.shape.decode and shares, ATTENTION_BUFFERS
+        by_row, buffers = graph.shape.decode and shares and op.chosen is None, ATTENTION_BUFFERS
     return by_row and op.y.shape[1] % MATRIX_STEP == 0 and target.can.max_storage_buffers >= buffers
 
 

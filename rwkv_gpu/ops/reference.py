@@ -591,7 +591,16 @@ class Reference(Ops[Array]):
     def given(self, name: str) -> Array:
         return self.batch.given[name]
 
-    def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
+    def attention(
+        self,
+        q: Array,
+        k: Array | None,
+        v: Array | None,
+        cache: Cache,
+        how: Attention,
+        *,
+        chosen: Array | None = None,
+    ) -> Array:
         size, norms = cache.size, how.norms
         positions = self.batch.places(cache.window)[:, 0]
         fmt = format_of(self.caches[cache.name][0], size)
@@ -611,7 +620,11 @@ class Reference(Ops[Array]):
             mine = segment.rows
             past = segment.past(cache.window)
             seen = fmt.load(keys[past], size), fmt.load(values[past], size)
-            y[mine] = attend(q[mine], *seen, how, sinks, None if bounds is None else bounds[mine], biases)
+            if chosen is None:
+                y[mine] = attend(q[mine], *seen, how, sinks, None if bounds is None else bounds[mine], biases)
+                continue
+            for t in range(mine.start, mine.stop):
+                y[t] = _attend_to_chosen(q[t], *seen, chosen[t])
         return y.reshape(len(q), -1)
 
     def write_keys(self, k: Array, v: Array, cache: Cache, how: Attention) -> None:
@@ -675,22 +688,29 @@ class Reference(Ops[Array]):
                 y[mine] = attend(q[mine], keys, keys[..., :inner], windowed, sinks)
                 continue
             for t in range(mine.start, mine.stop):
-                own = keys[chosen[t][chosen[t] != NO_KEY]]
+                own = keys[chosen[t, 0][chosen[t, 0] != NO_KEY]]
                 y[t] = attend(q[t : t + 1], own, own[..., :inner], None, sinks)
         return y.reshape(len(z), -1)
 
-    def choose_keys(self, q: Array, k: Array, weights: Array, cache: Cache, how: KeyIndex) -> Array:
+    def choose_keys(self, q: Array, k: Array, weights: Array | None, cache: Cache, how: KeyIndex) -> Array:
         positions, rows = self.batch.places(cache.window).T
         stored = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
-        stored[rows] = self._rotated(k[:, None], how, positions)[:, 0]
+        back = 0 if how.by_head else how.block - 1
+        stored[rows] = self._rotated(k[:, None], how, np.maximum(positions, back) - back)[:, 0]
         r = self._rotated(q.reshape(len(q), how.heads, -1), how, positions)
-        chosen = np.full((len(q), how.count), NO_KEY, np.uint32)
+        chosen = np.full((len(q), how.lists, how.width), NO_KEY, np.uint32)
         for segment in self.batch.segments:
             keys = stored[segment.past(cache.window)].astype(np.float32)
             for t, position in zip(range(segment.first, segment.first + segment.count), segment.positions, strict=True):
-                scores = weights[t] @ np.maximum(r[t] @ keys[: position + 1].T, 0)
-                best = np.sort(np.argsort(-scores, kind="stable")[: how.count])
-                chosen[t, : len(best)] = best
+                by_head = _block_scores(r[t] @ keys[: position + 1].T, how)
+                if not how.by_head:
+                    by_head = (np.ones(how.heads) if weights is None else weights[t])[None] @ np.maximum(by_head, 0)
+                for i, scores in enumerate(by_head):
+                    best = np.sort(np.argsort(-scores, kind="stable")[: how.count])
+                    own = (best[:, None] * how.block + np.arange(how.block)).ravel()
+                    rest = [] if how.by_head else range(len(scores) * how.block, position + 1)
+                    own = np.concatenate([own[own <= position], rest])
+                    chosen[t, i, : len(own)] = own
         return chosen
 
     def write_latents(self, z: Array, cache: Cache, how: LatentAttention) -> None:
@@ -734,6 +754,27 @@ def _of_best_groups(scores: Array, how: Gating) -> Array:
     kept = np.zeros(two_best.shape, bool)
     np.put_along_axis(kept, best, True, axis=1)
     return np.where(kept[..., None], grouped, -np.inf).reshape(scores.shape)
+
+
+def _block_scores(scores: Array, how: KeyIndex) -> Array:
+    """The score of each block, given those of all keys [H, L]; of complete blocks if heads choose together."""
+    if not how.by_head:
+        return scores[:, how.block - 1 :: how.block]
+    padded = np.pad(scores, ((0, 0), (0, -scores.shape[1] % how.block)), constant_values=-np.inf)
+    most: Array = padded.reshape(how.heads, -1, how.block).max(axis=2)
+    most[:, max(0, most.shape[1] - how.recent) :] = np.inf
+    return most
+
+
+def _attend_to_chosen(q: Array, keys: Array, values: Array, chosen: Array) -> Array:
+    """Attention of one row to the positions chosen for each KV head, or for all: q [H, N], keys [L, KV, N]"""
+    grouped = q.reshape(keys.shape[1], -1, q.shape[1])
+    y = np.empty_like(grouped)
+    for head, of_head in enumerate(grouped):
+        own = chosen[head % len(chosen)]
+        own = own[own != NO_KEY]
+        y[head] = attend(of_head[None], keys[own, head : head + 1], values[own, head : head + 1], None)[0]
+    return y.reshape(q.shape)
 
 
 def _averaged(s: Array, k: Array, v: Array) -> Array:

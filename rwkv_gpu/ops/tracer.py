@@ -439,13 +439,22 @@ class Tracer(Ops[Value]):
     def resize_heads(self, x: Value, heads: int, size: int) -> Value:
         return self._made(nodes.ResizeHeads(x, heads, Value((self.rows, heads * size))))
 
-    def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
+    def attention(
+        self,
+        q: Value,
+        k: Value | None,
+        v: Value | None,
+        cache: Cache,
+        how: Attention,
+        *,
+        chosen: Value | None = None,
+    ) -> Value:
         y = Value((self.rows, how.heads * cache.size))
         bounds = self.given(how.bounds or how.ends) if how.bounds or how.ends else None
         if k is None or v is None:
-            self._append(nodes.Attend(q, cache, how, y, cached=True, bounds=bounds))
+            self._append(nodes.Attend(q, cache, how, y, cached=True, bounds=bounds, chosen=chosen))
             return y
-        self._append(nodes.Attend(self._side_by_side([q, k, v]), cache, how, y, bounds=bounds))
+        self._append(nodes.Attend(self._side_by_side([q, k, v]), cache, how, y, bounds=bounds, chosen=chosen))
         return y
 
     def write_keys(self, k: Value, v: Value, cache: Cache, how: Attention) -> None:
@@ -471,8 +480,8 @@ class Tracer(Ops[Value]):
         self._append(nodes.AttendLatent(q, r, cache, how, y, chosen))
         return y
 
-    def choose_keys(self, q: Value, k: Value, weights: Value, cache: Cache, how: KeyIndex) -> Value:
-        r, chosen = Value(q.shape), Value((self.rows, how.count), np.uint32)
+    def choose_keys(self, q: Value, k: Value, weights: Value | None, cache: Cache, how: KeyIndex) -> Value:
+        r, chosen = Value(q.shape), Value((self.rows, how.lists, how.width), np.uint32)
         self._append(nodes.WriteIndex(k, q, cache, how, r))
         self._append(nodes.ChooseKeys(r, weights, cache, how, chosen))
         return chosen

@@ -312,8 +312,21 @@ class KeyIndex:
 
     heads: int  # H
     rope: Rope | None  # for the first dims of queries and keys; None: no rotation
-    count: int  # keys that a row sees
+    count: int  # blocks that a row sees
     last: bool = False  # True if the last dims rotate, not the first
+    block: int = 1  # B, the neighbouring positions that are chosen together
+    by_head: bool = False  # each head chooses for itself, and a block has the largest score of its keys
+    recent: int = 0  # the last blocks, which a row always sees; only where each head chooses
+
+    @property
+    def lists(self) -> int:
+        """Lists of positions for each row."""
+        return self.heads if self.by_head else 1
+
+    @property
+    def width(self) -> int:
+        """The largest number of positions in a list."""
+        return self.count * self.block + (0 if self.by_head else self.block - 1)
 
 
 @dataclass(frozen=True)
@@ -835,7 +848,16 @@ class Ops(Protocol[Tensor]):
     def resize_heads(self, x: Tensor, heads: int, size: int) -> Tensor:
         """Resizes heads to [T, heads · size]: y[t, h] is x[t, h], truncated to `size` numbers or padded with zeros"""
 
-    def attention(self, q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention) -> Tensor:
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cache: Cache,
+        how: Attention,
+        *,
+        chosen: Tensor | None = None,
+    ) -> Tensor:
         """y[t, h] = sum_j softmax_j(cap(scale · q[t, h] · K[j, h'])) V[j, h'], over the positions j of its
         sequence up to that of t, within the window or the chunk
 
@@ -845,6 +867,7 @@ class Ops(Protocol[Tensor]):
         A sink is one more score in the softmax of its head. A temperature scales q. With `alibi`, a score loses
         the slope of its head for each position between t and j: see `slopes` in ops/paged.py. With `biases` it gains
         the one of its head for j - t.
+        If positions are `chosen` for each row, or for each KV head of a row, j takes only these: see `choose_keys`.
         """
 
     def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing, parts: int = 1) -> Tensor:
@@ -886,12 +909,14 @@ class Ops(Protocol[Tensor]):
         If positions are `chosen` for each row, as `choose_keys` returns them, j takes only these.
         """
 
-    def choose_keys(self, q: Tensor, k: Tensor, weights: Tensor, cache: Cache, how: KeyIndex) -> Tensor:
-        """The positions of the `count` keys with the largest scores, ascending, then `NO_KEY`. uint32 [T, count]
+    def choose_keys(self, q: Tensor, k: Tensor, weights: Tensor | None, cache: Cache, how: KeyIndex) -> Tensor:
+        """The positions of the `count` blocks with the largest scores, ascending, then `NO_KEY`. uint32 [T, lists, W]
 
-        score[t, j] = sum_h weights[t, h] · relu(q[t, h] · K[j]), over j = 0 .. position of t; of equal scores the
-        earlier position is chosen. The first or last dims of q [T, H · N] and k [T, N] are rotated, and k goes to the
-        pages of the cache first. weights [T, H]
+        score[t, b] = sum_h weights[t, h] · relu(q[t, h] · K[j]), j the last position of block b; weights [T, H] default
+        to 1. The incomplete block at the end has no score and is always seen. With `by_head` there is a list for each
+        head, and score[t, h, b] = max over j in b of q[t, h] · K[j]; the last blocks have the largest scores.
+        Of equal scores the earlier block is chosen. The first or last dims of q [T, H · N] are rotated by the position of t,
+        those of k [T, N] by that of t (`by_head`), or that of t - B + 1; then k goes to the pages of the cache.
         """
 
     def write_latents(self, z: Tensor, cache: Cache, how: LatentAttention) -> None:

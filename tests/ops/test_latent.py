@@ -236,7 +236,7 @@ def test_the_chosen_keys_are_those_with_the_largest_scores():
     for t in range(90):
         scores = np.maximum(q[t].reshape(case.index_heads, -1) @ k[: t + 1].T, 0).T @ w[t]
         best = sorted(np.argsort(-scores, kind="stable")[: case.count].tolist())
-        assert chosen[t].tolist() == best + [NO_KEY] * (case.count - len(best))
+        assert chosen[t, 0].tolist() == best + [NO_KEY] * (case.count - len(best))
 
 
 class ReadByHead(Latent):

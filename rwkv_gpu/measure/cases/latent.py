@@ -14,7 +14,7 @@ from ...kernels.registry import expert_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
-from ...ops.vocabulary import PAGE, Cache, KeyIndex, LatentAttention, Rope, Temperature
+from ...ops.vocabulary import PAGE, Attention, Cache, KeyIndex, LatentAttention, Rope, Temperature
 from ..trials import Past, Stored, Trial
 from .attention import STEPS, unlike_rows
 from .common import BY_NAME, normal, read_on_units
@@ -32,6 +32,12 @@ INDEXED: tuple[tuple[KVType, str, Rope | None], ...] = (
     ("f32", "long decode", Rope("normal", 16, 10000.0)),
     ("f16", "next chunk", None),
 )
+
+
+BLOCKS = {
+    "blocks for each KV head": KeyIndex(2, None, 3, block=16, by_head=True, recent=1),
+    "blocks for all heads": KeyIndex(4, None, 10, block=4),
+}
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -52,6 +58,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _attention("default", tuning, "f16", step, "neighbours", window=24)
     for kind, step, rope in INDEXED:
         yield _chosen(tuning, kind, step, rope)
+        for what, how in BLOCKS.items():
+            yield _chosen_blocks(tuning, kind, step, what, replace(how, rope=rope))
     for name, (_, config) in expert_trials(can).items():
         own = default_tuning(can).only_experts(config)
         yield _by_head(name, own, config.tolerance.result)
@@ -114,6 +122,28 @@ def _chosen(tuning: Tuning, kind: KVType, step: str, rope: Rope | None) -> Trial
     inputs = {**attends.inputs, **given}
     what = f"{step}, {kind}, {rope.pairing if rope else 'no'} rope"
     return replace(attends, op="choose_keys", what=what, compute=compute, inputs=inputs, past=past)
+
+
+def _chosen_blocks(tuning: Tuning, kind: KVType, step: str, what: str, how: KeyIndex) -> Trial:
+    """Attention of six heads, with two KV heads, to blocks that an indexer chooses."""
+    heads, size, (batch, pages) = 6, 64, _rows(step)
+    widths = {"q": heads * size, "k": 2 * size, "v": 2 * size, "iq": how.heads * 32, "ik": 32}
+    inputs = {n: normal(batch.rows, width, seed=i) for i, (n, width) in enumerate(widths.items())}
+    keys, values, index = (normal(pages, PAGE, *shape, seed=1) for shape in ((2, size), (2, size), (1, 32)))
+    if how.rope is None:
+        inputs |= {n: np.rint(inputs[n] / 2) for n in ("iq", "ik")}
+        index = np.rint(index / 2)
+
+    def compute(g: Any, _: Any, q: Any, k: Any, v: Any, iq: Any, ik: Any) -> Any:
+        chosen = g.choose_keys(iq, ik, None, Cache("index", 1, 32, 32), how)
+        return g.attention(q, k, v, Cache("kv", 2, size), Attention(heads, how.rope, size**-0.5), chosen=chosen)
+
+    stored = [each.astype(KV_FORMATS[kind].dtype) for each in (keys, values, index)]
+    return Trial(
+        "choose_keys", f"{step}, {kind}, {what}", "default", tuning, compute, inputs, {},
+        (CLOSE if kind == "f32" else HALF_PAGES).result,
+        Past(batch, {}, {"kv": (stored[0], stored[1]), "index": (stored[2],)}, kind),
+    )  # fmt: skip
 
 
 def _rows(step: str) -> tuple[Batch, int]:

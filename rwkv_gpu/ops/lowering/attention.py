@@ -33,7 +33,7 @@ from ..nodes.stage import Links
 from ..paged import FAR, factors_of, largest_power, relative_biases, rope_table
 from ..run_shares import RunShares
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, LateTemperature, Rope, Weight
+from ..vocabulary import NO_KEY, PAGE, Attention, Cache, HeadNorms, LatentAttention, LateTemperature, Rope, Weight
 from .context import Lowering
 from .quantising import in_units
 
@@ -43,6 +43,7 @@ LEAST_COLUMNS = 16  # minimum number of vec4s of a head for a workgroup that red
 REDUCING_GROUPS = 128  # workgroups that reduce runs, if heads are long enough
 LOG2E = math.log2(math.e)
 BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that locate the queries of a workgroup in a prompt
+WRITTEN = *BLOCKS, "attention/queries/written"  # and read them
 
 
 NO_SINK = ("attention/sink/none",)
@@ -58,6 +59,9 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     keys, values = to.memory.caches.places[op.cache.name]
     pages = Links(operands={"keys": keys, "values": values})
     fmt, max_pages = to.memory.caches.format_of(op.cache), to.memory.caches.max_pages
+    if op.chosen is not None:
+        _attend_to_chosen(to, node, op, op.chosen, pages)
+        return
     if to.shape.decode:
         units = _decode_units(to, node, op)
         if units is not None:
@@ -68,7 +72,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         if to.shape.shared_pages and not op.cached:
             _write_keys(to, node, op, partition)
             op = replace(op, cached=True)
-        own = _own_keys(to, partition, fmt, "attention/queries/rotate_here", "attention/block")
+        own = _own_keys(to, partition, fmt, "attention/queries/rotate_here", "attention/keys/paged", "attention/block")
         kernel = _shared_keys(to, partition, fmt) if partition.lanes_per_key else own
         _attend(to, node, op, partition, kernel + _rotated(to, op) + pages)
         return
@@ -77,7 +81,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     if partition.runs == 1 and _on_matrix_units(to, op):
         _attend_on_matrix_units(to, node, op, partition, pages)
         return
-    kernel = _own_keys(to, partition, fmt, "attention/queries/rotated", *BLOCKS)
+    kernel = _own_keys(to, partition, fmt, "attention/queries/rotated", "attention/keys/paged", *WRITTEN)
     _attend(to, node, op, partition, kernel + Links(["attention/eight"]) + pages)
 
 
@@ -86,6 +90,22 @@ def write_keys(to: Lowering, node: Node, op: WriteKeys) -> None:
     y = Value((node.rows, 4))  # nothing is written to it
     sizes: dict[str, Constant] = {"H": 0, "KV": op.cache.heads, "N": op.cache.size, "PAGE": PAGE}
     _emit_write(to, node, Attend(op.kv, op.cache, replace(op.how, heads=0), y), sizes, y)
+
+
+def _attend_to_chosen(to: Lowering, node: Node, op: Attend, chosen: Value, pages: Links) -> None:
+    """Emits attention to the positions that were chosen for each row; a workgroup has heads of one row and its list."""
+    _, lists, length = chosen.shape
+    partition = prompt_partition(op.cache, op.how, node.rows, 1, to.tuning)
+    partition = replace(partition, rows=1, window=length)
+    kernel = _own_keys(
+        to,
+        partition,
+        to.memory.caches.format_of(op.cache),
+        *("attention/queries/chosen", "attention/keys/chosen", "attention/eight", *WRITTEN),
+    )
+    constants: dict[str, Constant] = {"LISTS": lists, "LENGTH": length, "NO_KEY": NO_KEY}
+    rotated = Links([], constants, {"q": _write_keys(to, node, op, partition), "chosen": chosen})
+    _attend(to, node, op, partition, kernel + rotated + pages)
 
 
 def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition | None:

@@ -33,6 +33,7 @@ def write(to: Lowering, node: Node, op: WriteIndex) -> None:
             "N": op.cache.size,
             "DIMS": dims,
             "FIRST": op.cache.size - dims if op.how.last else 0,
+            "BACK": 0 if op.how.by_head else op.how.block - 1,
             "PAGE": PAGE,
             "WG": to.tuning.lanes.map_lanes,
         },
@@ -44,34 +45,42 @@ def write(to: Lowering, node: Node, op: WriteIndex) -> None:
 
 
 def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
-    """Emits the choice of keys; workgroups take turns at the rows."""
+    """Emits the choice of keys; workgroups take turns at the lists of all rows."""
     [keys] = to.memory.caches.places[op.cache.name]
-    caches, size = to.memory.caches, op.cache.size
-    groups, fmt = min(node.rows, SCORING_GROUPS), caches.format_of(op.cache)
+    caches, size, how = to.memory.caches, op.cache.size, op.how
+    groups, fmt = min(node.rows * how.lists, SCORING_GROUPS), caches.format_of(op.cache)
+    candidates = caches.max_pages * PAGE // how.block + 1
+    kind = "largest" if how.by_head else "unweighted" if op.weights is None else "weighted"
     to.emit(
         node,
         op.cache.name,
         (
             "attention/choose_keys",
+            f"attention/index/{kind}",
             f"attention/latent/read_{fmt.name}",
             "attention/eight",
             pages_of_rows(to),
             "lib/lanes/plain",
         ),
         {
-            "H": op.how.heads,
+            "H": how.heads,
             "N": size,
-            "COUNT": op.how.count,
+            "COUNT": how.count,
+            "BLOCK": how.block,
+            "LISTS": how.lists,
+            "LENGTH": how.width,
             "NO_KEY": NO_KEY,
             "GROUPS": groups,
+            "CANDIDATES": candidates,
             "MAX_PAGES": caches.max_pages,
             "PAGE": PAGE,
             "WG": min(SCORING_LANES, to.can.max_invocations),
-        },
-        {"keys": keys, "scores": Value((groups, caches.max_pages * PAGE), np.uint32)},
+        }
+        | ({"RECENT": how.recent} if how.by_head else {}),
+        {"keys": keys, "scores": Value((groups, candidates), np.uint32)},
         groups=groups,
         fixed_bytes=0,
-        context_cost=ContextCost(0, fmt.nbytes(size), 2 * op.how.heads * size, 0),
+        context_cost=ContextCost(0, fmt.nbytes(size), 2 * how.heads * size, 0),
     )
 
 

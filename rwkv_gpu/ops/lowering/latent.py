@@ -118,7 +118,7 @@ def _kernel(
 def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value) -> None:
     """Emits attention to the keys that were chosen for each row; a workgroup has heads of one row and all its keys."""
     [keys] = to.memory.caches.places[op.cache.name]
-    heads, caches, count = op.how.heads, to.memory.caches, chosen.shape[1]
+    heads, caches, count = op.how.heads, to.memory.caches, chosen.shape[2]
     partition = decode_partition(heads, op.cache, node.rows, 1, to.tuning, to.can)
     assert partition.runs == 1, "one page is one run"
     query_scale, scales = scale_of_queries(op.how)

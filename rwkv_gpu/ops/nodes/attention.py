@@ -18,6 +18,7 @@ class Attend(Op):
     y: Value
     cached: bool = False  # whether k and v of the rows are in the cache already
     bounds: Value | None = None  # the input named by `how.bounds` or `how.ends`
+    chosen: Value | None = None  # positions that each row, or each KV head of a row, attends to, [T, lists, W]
     whole_norms: tuple[Rms, Rms] | None = None  # norms of q and k, each over all heads together
     gate: Value | None = None  # factor of the result
     quantises: Quantised | None = None  # y as integers or float16, written in addition
@@ -63,7 +64,7 @@ class AttendLatent(Op):
     cache: Cache
     how: LatentAttention
     y: Value
-    chosen: Value | None = None  # positions, [T, count]
+    chosen: Value | None = None  # positions, [T, 1, W]
     leaves_runs: bool = False  # whether the reader of y reduces the runs of the context
     recalls = ("cache",)
 
@@ -83,13 +84,13 @@ class WriteIndex(Op):
 
 @dataclass(frozen=True)
 class ChooseKeys(Op):
-    """The positions with the largest scores for each row, ascending"""
+    """The positions with the largest scores for each row, or for each head of a row, ascending"""
 
     r: Value
-    weights: Value  # [T, H]
+    weights: Value | None  # [T, H]
     cache: Cache
     how: KeyIndex
-    y: Value  # [T, count]
+    y: Value  # [T, lists, W]
     recalls = ("cache",)
 
 

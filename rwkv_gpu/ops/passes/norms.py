@@ -202,7 +202,8 @@ def whole_norms_into_attention(graph: Graph, _target: Target) -> int:
     """
     fired = 0
     for node in list(graph.nodes) if graph.shape.decode and not graph.shape.shared_pages else []:
-        if isinstance(node.op, Attend) and not node.op.cached and node.op.how.norms is None:
+        plain = isinstance(node.op, Attend) and node.op.how.norms is None and node.op.chosen is None
+        if isinstance(node.op, Attend) and plain and not node.op.cached:
             fired += _fuse_norms(graph, node, node.op)
     return fired
 

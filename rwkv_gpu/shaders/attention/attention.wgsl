@@ -1,8 +1,9 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      one workgroup for ROWS rows t, SHARED heads h of one KV head, a run of the context
 //
-// A workgroup processes KEYS positions of one page at a time. One lane computes the scores of a key, some lanes the softmax of
+// A workgroup processes KEYS positions at a time. One lane computes the scores of a key, some lanes the softmax of
 // 4 queries, and one lane the sum over V of a vec4 of a head. The running maximum of a query rescales earlier sums.
-// needs attention/partition: cut_of; attention/soften: soften; logit: logits_of; queries: block_of, prepare
+// needs attention/partition: cut_of; attention/soften: soften; keys: key_row, tile_of; logit: logits_of
+// needs queries: block_of, prepare
 // needs reach: first_seen, last_seen; read: key8, value4; result: write; rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
@@ -30,8 +31,9 @@ var<workgroup> tops: array<vec4f, WG>;
 var<workgroup> totals: array<vec4f, WG>;
 
 fn run(group: u32, lane: u32) {
-    let block = block_of(group / (GROUPS * RUNS));
     let heads = group / RUNS % GROUPS;
+    let head = heads * SHARED / SHARE;
+    let block = block_of(group / (GROUPS * RUNS), head);
     let number = group % RUNS;
     if block.count == 0u {
         return;
@@ -42,7 +44,6 @@ fn run(group: u32, lane: u32) {
     if start >= end {
         return;
     }
-    let head = heads * SHARED / SHARE;
     prepare(block, heads, head, end == block.position + block.count, lane);
     if lane < Q4 {
         most[lane] = vec4f(LOWEST);
@@ -56,13 +57,12 @@ fn run(group: u32, lane: u32) {
     }
     for (var base = start; base < end; base += KEYS) {
         let count = min(KEYS, end - base);
-        let page = pages[block.segment * MAX_PAGES + base / PAGE];
-        let row = ((page * PAGE + base % PAGE) * KV + head) * N8;
-        score(block, heads * SHARED, base, end, row, lane);
+        let tile = tile_of(block, head, base);
+        score(block, heads * SHARED, base, end, tile, lane);
         workgroupBarrier();
         soften(count, lane);
         workgroupBarrier();
-        gather(&acc, count, row, lane);
+        gather(&acc, count, tile, lane);
         workgroupBarrier();
     }
     for (var part = 0u; part < PARTS; part++) {
@@ -99,16 +99,16 @@ fn rotate(lane: u32) {
     workgroupBarrier();
 }
 
-// Computes the scores of a page's keys from `base` to `end`; the first is at `row`. Each lane takes every WG-th key. Queries begin at
+// Computes the scores of KEYS positions from `base` to `end`. Each lane takes every WG-th key. Queries begin at
 // head `head`.
-fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
+fn score(block: Block, head: u32, base: u32, end: u32, tile: Tile, lane: u32) {
     let count = min(KEYS, end - base);
     for (var j = lane; j < count; j += WG) {
         var s: array<vec4f, Q4>;
         for (var i = 0u; i < Q4; i++) {
             s[i] = vec4f();
         }
-        let key = row + j * KV * N8;
+        let key = key_row(tile, j);
         let last = select(N8, min(N8, count * N8), ROLLED == 1u);     // always N8, but compilers do not know that, and so do not unroll the loop
         for (var c = 0u; c < last; c++) {
             let k = key8(key + c);
@@ -147,7 +147,7 @@ fn put_total(lane: u32, total: vec4f) { totals[lane] = total; }
 fn total_at(lane: u32) -> vec4f { return totals[lane]; }
 
 // Adds V, weighted by the exponentials, to a lane's part of y.
-fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, row: u32, lane: u32) {
+fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, tile: Tile, lane: u32) {
     for (var i = 0u; i < Q4; i++) {
         let f = fade[i];
         for (var c = 0u; c < COLUMNS; c++) {
@@ -162,8 +162,9 @@ fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, row: u32, l
         return;
     }
     for (var j = lane / HEAD_LANES; j < count; j += PARTS) {
+        let row = key_row(tile, j);
         for (var c = 0u; c < COLUMNS; c++) {
-            let v = value4((row + j * KV * N8) * 2u + min(lane % HEAD_LANES + c * WG, N4 - 1u));
+            let v = value4(row * 2u + min(lane % HEAD_LANES + c * WG, N4 - 1u));
             for (var i = 0u; i < Q4; i++) {
                 let w = weights[j * Q4 + i];
                 let at = c * Q + 4u * i;

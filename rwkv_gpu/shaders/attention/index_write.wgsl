@@ -1,4 +1,6 @@
 // K[place] = rotate(k[t]), r[t, h] = rotate(q[t, h]), DIMS of each from FIRST on      one workgroup per row t
+//
+// A key is rotated by the position BACK before its own, the first of its block.
 // needs attention/eight: Eight; latent write: put8; rotation: partner, rotated
 @group(0) @binding(1) var<storage, read> k: array<f32>;                 // [T, N]
 @group(0) @binding(2) var<storage, read> q: array<f32>;                 // [T, H, N]
@@ -21,7 +23,7 @@ fn run(group: u32, lane: u32) {
             let d = 8u * i + j;
             x[j] = k[t * N + d];
             if d >= FIRST && d - FIRST < DIMS {
-                x[j] = rotated(place.x, d - FIRST, x[j], k[t * N + FIRST + partner(d - FIRST)]);
+                x[j] = rotated(max(place.x, BACK) - BACK, d - FIRST, x[j], k[t * N + FIRST + partner(d - FIRST)]);
             }
         }
         let low = vec4f(x[0], x[1], x[2], x[3]);

@@ -3,7 +3,7 @@
 //# rotate_here
 // Unrotated queries, for steps in which each sequence has one row: rotates them here, and writes key and value first.
 // needs attention/heads: turned8, write_kv; attention/block: Block
-fn block_of(index: u32) -> Block {
+fn block_of(index: u32, _head: u32) -> Block {
     var found = Block();
     if index < step.rows {
         found = Block(index, 1u, places[index].x, index);
@@ -29,15 +29,38 @@ fn prepare(block: Block, heads: u32, head: u32, last: bool, lane: u32) {
     storageBarrier();
 }
 
-//# rotated
-// Queries that `attention/kv_write` has rotated, in blocks of rows of one sequence; K and V are complete.
+//# chosen
+// Rotated queries of one row, which sees chosen positions of each KV head, or of all. Those count as its positions.
 // needs attention/blocks_of_segments: nth_block
+@group(0) @binding(4) var<storage, read> chosen: array<u32>;        // [T, LISTS, LENGTH] of positions, ascending, then NO_KEY
+
+fn list_of(t: u32, head: u32) -> u32 { return (t * LISTS + head % LISTS) * LENGTH; }
+
+fn block_of(index: u32, head: u32) -> Block {
+    var block = nth_block(index, 1u, 1u);
+    var least = 0u;     // the number of positions, found by halving
+    var most = LENGTH;
+    while least < most && block.count > 0u {
+        let middle = (least + most) / 2u;
+        if chosen[list_of(block.first, head) + middle] == NO_KEY {
+            most = middle;
+        } else {
+            least = middle + 1u;
+        }
+    }
+    block.position = max(least, 1u) - 1u;
+    return block;
+}
+
+//# rotated: Rotated queries in blocks of rows of one sequence.
+// needs attention/blocks_of_segments: nth_block
+fn block_of(index: u32, _head: u32) -> Block { return nth_block(index, 1u, ROWS); }
+
+//# written: Queries that `attention/kv_write` has rotated; K and V are complete.
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;  // [S]
 @group(0) @binding(5) var<storage, read> keys: array<CacheWord>;    // [pages, PAGE, KV, N]
 @group(0) @binding(6) var<storage, read> values: array<CacheWord>;  // [pages, PAGE, KV, N]
-
-fn block_of(index: u32) -> Block { return nth_block(index, 1u, ROWS); }
 
 fn prepare(block: Block, heads: u32, _head: u32, _last: bool, lane: u32) {
     for (var i = lane; i < Q * N4; i += WG) {

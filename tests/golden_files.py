@@ -21,8 +21,8 @@ RANKING = sorted(path.stem for path in OWN.glob("ranking-*.npz"))
 # others are short: they only recombine the parts of these.
 WHOLE = {
     *("ernie4_5", "exaone", "exaone4", "gemma", "gemma2", "gemma3", "glm4", "glm4moe", "gpt-oss", "granite"),
-    *("granite_swa", "hunyuan-dense", "internlm2", "llama", "minicpm", "mistral3", "muse-glimmer", "olmo2", "phi3"),
-    *("qwen2", "qwen3", "qwen3moe", "seed_oss", "smollm3"),
+    *("granite_swa", "hunyuan-dense", "internlm2", "llama", "minicpm", "minimax-m3", "mistral3", "muse-glimmer"),
+    *("olmo2", "phi3", "qwen2", "qwen3", "qwen3moe", "seed_oss", "smollm3"),
 }
 RECOMBINED = {*dense_families.FORMS, *mixture_families.FORMS} - WHOLE
 GENERATIVE = [name for name in TINY if name not in (*EMBEDDING, "tiny-t5")]  # a T5 needs a source: see test_t5.py

@@ -195,6 +195,10 @@ def test_smallthinker_may_have_no_windows():
     equals_its_record("plain-smallthinker", RMS, device="cpu")
 
 
+def test_dense_layers_before_those_that_choose_blocks_equal_the_record():
+    equals_its_record("leading-minimax-m3", RMS, device="cpu")
+
+
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_heads_may_have_layer_norms(opening, rounding):
     """StableLM 2 12B, whose branches are parallel, and Command R+ have such norms."""

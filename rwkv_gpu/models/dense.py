@@ -21,6 +21,7 @@ from ..ops.vocabulary import (
     ClampedSwiglu,
     Glu,
     HeadNorms,
+    KeyIndex,
     LateTemperature,
     LayerNorm,
     Pairing,
@@ -30,6 +31,7 @@ from ..ops.vocabulary import (
     Weight,
     Xielu,
 )
+from .block_index import BlockIndex, take_block_index
 from .layered import Ends, Unmasking
 from .rope import BASE, read_dims, read_rope, unscaled
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
@@ -82,6 +84,7 @@ class Form:
     alibi: float = 0.0  # the largest ALiBi slope, as in `Attention`; 0 is no ALiBi
     biases: bool = False  # scores gain a bias by relative position, from a table of the layer or of the first layer
     temperature: Temperature | LateTemperature | None = None
+    indexes: Sequence[KeyIndex | None] = ()  # how each layer chooses the positions that a row sees; empty: all are seen
     sinks: Literal["", "all", "some"] = ""  # layers with attention sinks: one more score per head, without a value
     branch_scale: float = 1.0  # scale of the output of each branch
     attention_scale: float = 1.0  # a further scale of the output of attention
@@ -321,7 +324,13 @@ class DenseFile:
             head_norms=self._head_layer_norms(form, at, size, heads, kv_heads) if form.head_norms == "layer" else None,
             gate_then=form.gate_then,
             clamp=form.clamp,
+            index=self._index(form, i) if form.indexes else None,
         )
+
+    def _index(self, form: Form, i: int) -> BlockIndex | None:
+        how = form.indexes[i]
+        size = self.file.int(f"{self.arch}.attention.indexer.key_length", low=1, high=1 << 12)
+        return take_block_index(self.tensors, i, how, size, self.hyper.width, self.hyper.eps) if how else None
 
     def feed(self, form: Form, i: int) -> FeedForward:
         """Returns the feed-forward of layer i."""

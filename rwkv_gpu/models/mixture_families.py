@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import ClampedSwiglu, LateTemperature, Temperature
+from ..ops.vocabulary import ClampedSwiglu, KeyIndex, LateTemperature, Temperature
 from .dense import AFTER, CLAMP, LIMIT, NEAR_BASE, SCALE, DenseFile, Form
 from .dense_families import command_r
 from .mixtures import ExpertForm, Forms, MixtureTransformer, build_either, find_head
@@ -170,6 +170,29 @@ def gpt_oss(source: DenseFile) -> Form:
     return Form(pairing="neox", windows=source.windows(2), norms=("attn_norm", "post_attention_norm"), sinks="all")
 
 
+def minimax_m3(source: DenseFile) -> Form:
+    """MiniMax-M3: clamped gates. After the dense layers, an indexer chooses blocks of positions for each KV head."""
+    file, layers, at = source.file, source.hyper.layers, f"{source.arch}.attention.indexer"
+    heads, rope = file.int(f"{at}.head_count", low=1, high=1 << 12), source.rope("neox")
+    for i, kv_heads in enumerate(source.hyper.kv_heads):
+        if kv_heads != heads:
+            raise source.tensors.bad(
+                f"metadata key '{at}.head_count'", str(heads), f"{kv_heads}, as KV heads of layer {i}"
+            )
+    block = file.int(f"{at}.block_size", low=1, high=1 << 16)
+    most = -(-source.hyper.context // block)  # blocks of the whole context
+    count = min(most, file.int(f"{at}.top_k", low=1, high=1 << 16))
+    recent = file.int(f"{at}.local_blocks", low=0, high=1 << 16)
+    index = KeyIndex(heads, rope, count, block, by_head=True, recent=min(recent, count))
+    dense = file.int(f"{source.arch}.leading_dense_block_count", low=0, high=layers, default=0)
+    return Form(
+        ropes=[rope] * layers,
+        head_norms="each",
+        thens=[GPT_OSS_SWIGLU] * layers,
+        indexes=[None if i < dense else index for i in range(layers)],
+    )
+
+
 def granite(source: DenseFile) -> Form:
     """Granite, whose files state in the key `finetuned` whether RoPE is used."""
     turns = source.file.bool(f"{source.arch}.rope.scaling.finetuned", default=True)
@@ -241,6 +264,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "mellum": (mellum, ExpertForm(normalise=True)),
     "mimo2": mimo2,
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
+    "minimax-m3": (minimax_m3, ExpertForm(scores="sigmoid", shared=True, then=GPT_OSS_SWIGLU)),
     "mistral3": (mistral3, ExpertForm(normalise=True, optional=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
     "phimoe": (Form(pairing="neox"), ExpertForm(normalise=True)),

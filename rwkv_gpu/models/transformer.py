@@ -23,6 +23,7 @@ from ..ops.vocabulary import (
     Weight,
     Xielu,
 )
+from .block_index import BlockIndex, chosen_blocks
 from .layered import Layered, normed
 
 HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
@@ -76,6 +77,12 @@ class SelfAttention:
     head_norms: tuple[AnyNorm, AnyNorm] | None = None  # own weights for each head of q [H · N] and of k [KV · N]
     gate_then: Activation = "sigmoid"
     clamp: float = 0.0  # limit of q, k and v; 0 is none
+    index: BlockIndex | None = None  # chooses the positions that a row sees
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Keys and values, and the keys of an indexer."""
+        return [self.cache, self.index.cache] if self.index else [self.cache]
 
 
 @dataclass(frozen=True)
@@ -91,14 +98,17 @@ class FeedForward:
 
 
 def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | None = None) -> Tensor:
-    """add + output(attention(W_q h, W_k h, W_v h) · then(W_gate h)), h = norm(x); `add` is x by default"""
-    if p.gate is None:
-        q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=p.norm)
-    else:
-        matrices, biases = [p.q, p.k, p.v, p.gate], (*p.biases, None)
-        q, k, v, gate = g.linears(
-            [x, x, x, x], matrices, then=["none", "none", "none", p.gate_then], bias=biases, norm=p.norm
-        )
+    """add + output(attention(W_q h, W_k h, W_v h) · then(W_gate h)), h = norm(x); `add` is x by default
+
+    An indexer, which also reads h, chooses the positions that a row sees.
+    """
+    matrices, then = [p.q, p.k, p.v], list[Activation](["none"] * 3)
+    if p.gate:
+        matrices, then = [*matrices, p.gate], [*then, p.gate_then]
+    if p.index:
+        matrices, then = [*matrices, p.index.q, p.index.k], [*then, "none", "none"]
+    biases = (*p.biases, *[None] * (len(matrices) - 3))
+    q, k, v, *others = g.linears([x] * len(matrices), matrices, then=then, bias=biases, norm=p.norm)
     if p.clamp:
         q, k, v = (g.clamp(y, p.clamp) for y in (q, k, v))
     if p.whole_norms is not None:
@@ -106,9 +116,10 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
     if p.head_norms is not None:
         of_q, of_k = p.head_norms
         q, k = normed_by_head(g, q, of_q, p.how.heads), normed_by_head(g, k, of_k, p.cache.heads)
-    y = attend(g, q, k, v, p.cache, p.how, p.value)
+    chosen = chosen_blocks(g, p.index, *others[-2:]) if p.index else None
+    y = attend(g, q, k, v, p.cache, p.how, p.value, chosen)
     if p.gate is not None:
-        y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
+        y = g.mul(y, others[0]) if others[0].shape == y.shape else g.scale_rows(y, others[0])
     return output(g, p.output, y, x if add is None else add)
 
 
@@ -130,16 +141,23 @@ def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tens
 
 
 def attend(
-    g: Ops[Tensor], q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention, value: int
+    g: Ops[Tensor],
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    cache: Cache,
+    how: Attention,
+    value: int,
+    chosen: Tensor | None = None,
 ) -> Tensor:
     """attention(q, k, v); heads are padded if those of the cache are larger. `value` is the size of a value"""
     if how.head:
         q = g.resize_heads(q, how.heads, cache.size)
         k = None if k is None else g.resize_heads(k, cache.heads, cache.size)
     if value == cache.size:
-        return g.attention(q, k, v, cache, how)
+        return g.attention(q, k, v, cache, how, chosen=chosen)
     v = None if v is None else g.resize_heads(v, cache.heads, cache.size)
-    return g.resize_heads(g.attention(q, k, v, cache, how), how.heads, value)
+    return g.resize_heads(g.attention(q, k, v, cache, how, chosen=chosen), how.heads, value)
 
 
 def stored_size(size: int) -> int:
@@ -220,7 +238,7 @@ class Attending(Layered):
 
     @property
     def caches(self) -> list[Cache]:
-        return [p.cache for p in self.attentions]
+        return [cache for p in self.attentions for cache in p.caches]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "minimax-m3": ("attention to blocks of positions that an indexer chooses",),
     **dict.fromkeys(("deepseek4", "glm5-next", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
 }

@@ -893,6 +893,35 @@ def lightning(seed: int) -> Made:
     return tensors, keys | sizes
 
 
+def block_indexed(made: Made, layers: tuple[int, ...], heads: int, keys: Keys) -> Made:
+    """Adds indexers, which choose blocks of keys, to some layers."""
+    (tensors, old), g, size = made, Source(104), 32
+    width = int(old["embedding_length"])
+    for i in layers:
+        at = f"blk.{i}.indexer"
+        tensors |= {
+            f"{at}.q_proj.weight": (g.matrix(heads * size, width), "F32"),
+            f"{at}.k_proj.weight": (g.matrix(size, width), "F32"),
+            f"{at}.q_norm.weight": (g.vector(size, 1), "F32"),
+            f"{at}.k_norm.weight": (g.vector(size, 1), "F32"),
+        }
+    sizes: Keys = {"head_count": heads, "key_length": size}
+    return tensors, old | {f"attention.indexer.{key}": value for key, value in (sizes | keys).items()}
+
+
+def minimax_m3(seed: int, *, leading: int, blocks: int) -> Made:
+    """Two layers, the first of which may be dense. llama.cpp rounds keys of dense layers unless all see everything."""
+    made = routed(
+        transformer(seed, FEW_EXPERTS, experts=4, norms=True),
+        shared=32,
+        selected=True,
+        leading=leading,
+        keys=SIGMOID | HALF,
+    )
+    keys: Keys = {"top_k": blocks, "block_size": 8, "local_blocks": 1}
+    return block_indexed(made, tuple(range(leading, 2)), 2, keys)
+
+
 def arctic(seed: int) -> Made:
     """Two layers whose experts read the input of attention, with a dense feed-forward of the model's width."""
     (tensors, keys), (dense, _) = (
@@ -1224,6 +1253,7 @@ MODELS = {
     "minimax-m2": lambda: routed(
         whole_norms(transformer(48, FEW_EXPERTS, experts=4)), selected=True, keys={"expert_gating_func": 2} | HALF
     ),
+    "minimax-m3": lambda: minimax_m3(187, leading=0, blocks=3),
     "bailingmoe2": lambda: fused(
         routed(
             transformer(49, FEW_EXPERTS, experts=8, norms=True, layers=3),
@@ -1547,6 +1577,7 @@ OTHERS = QUIET | {
     "plain-smallthinker": lambda: renamed(
         transformer(117, FEW_EXPERTS, experts=4, layers=1), {}, {"expert_gating_func": 1}
     ),
+    "leading-minimax-m3": lambda: minimax_m3(189, leading=1, blocks=128),
     "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
@@ -1634,7 +1665,8 @@ def twins(values: Tensors) -> tuple[Tensors, Tensors]:
 
 def record(name: str) -> None:
     """Writes a model and records llama.cpp's logits of its twin in float32. Scaled positions reuse a model."""
-    arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
+    ends = [one for one in MODELS if f"-{name}".endswith(f"-{one}")]
+    arch, scaling = SCALED.get(name, (max(ends, key=len, default=name.rpartition("-")[2]), {}))
     values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
     keys |= scaling
     kept, plain = twins(values)
@@ -1652,7 +1684,10 @@ def record(name: str) -> None:
     twin = HERE / f"{name}.f32.gguf"
     images = IMAGES if arch == "chameleon" else slice(0, 0)
     write(twin, arch, keys, with_images(plain) if arch == "chameleon" else plain)
-    model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
+    model = llama_cpp.Llama(
+        str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1,
+        flash_attn=name == "minimax-m3",  # otherwise it does not choose blocks
+    )  # fmt: skip
     ids = np.where(tokens < images.start, tokens, tokens + images.stop - images.start)
     answers = {"tokens": tokens, "exact_logits": np.delete(said(model, ids), images, axis=1)}
     if "tokenizer.ggml.mask_token_id" in keys:

@@ -124,6 +124,7 @@ paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama
 pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA}
 bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
 kimi-k3          kimi-k3          moonshotai/Kimi-K3                       gpt2  kimi-k2       -   bos=[BOS] eos=<|end_of_msg|> -=<|open|> -=<|close|> -=<|sep|> unknown=[UNK] padding=[PAD]
+minimax-m3       minimax-m3       MiniMaxAI/MiniMax-M3                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
 minimax-01       minimax-01       MiniMaxAI/MiniMax-M1-40k                 gpt2  minimax-m2    B   bos=<beginning_of_sentence> eos=<end_of_sentence> unknown=<unk>
 plamo2           plamo2           pfnet/plamo-2-1b                         plamo2 default      -   {PLAMO}
 plamo3           plamo3           pfnet/plamo-3-nict-2b-base               plamo2 default      -   {PLAMO}
@@ -160,6 +161,7 @@ TEMPLATES = {
     "moonshotai/Kimi-K3": "Kimi-K3",
     "ibm-granite/granite-switch-4.1-3b-preview": "ibm-granite-granite-4.1",
     "MiniMaxAI/MiniMax-M2": "MiniMax-M2",
+    "MiniMaxAI/MiniMax-M3": "MiniMax-M3",
     "XHToken/Spark-X2.5-1.7B": "Spark2.5",
     "tencent/Hy3": "tencent-Hy3",
     "stepfun-ai/Step-3.7-Flash": "StepFun3.5-Flash",

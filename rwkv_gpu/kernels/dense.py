@@ -33,7 +33,7 @@ RMS_NORM = Kernel(
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
 EXCESS = Kernel("dense/excess", "excess", (LANES,))
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
-UNARIES = "activation", "softcap", "clamp", "clip", "gelu_erf", "scale", "swish", "xielu"
+UNARIES = "activation", "softcap", "clamp", "clip", "gelu_erf", "scale", "signed_root", "swish", "xielu"
 UNARY = Hole("unary", tuple(f"dense/unary/{part}" for part in UNARIES))
 MAP_UNARY = Kernel(
     "dense/map_unary",
@@ -52,6 +52,9 @@ MAP_BINARY = Kernel(
 )
 SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
 ROW_MATRIX = Kernel("dense/row_matrix", "row_matrix", (PLAIN,))
+MEAN_PARTS = Kernel("dense/mean_parts", "mean_parts", (PLAIN,))
+NGRAM_ROWS = Kernel("dense/ngram_rows", "ngram_rows", (PLAIN,), tolerance=SAME)
+TOKEN_NUMBERS = Kernel("dense/token_numbers", "token_numbers", (IDS.but("position"), PLAIN), tolerance=SAME)
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
 PICK_BLOCKS = Kernel(
     "dense/pick_blocks",

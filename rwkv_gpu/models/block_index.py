@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from ..ops.vocabulary import Cache, KeyIndex, Ops, Rms, Tensor, Weight
+import numpy as np
+
+from ..ops.vocabulary import Cache, KeyIndex, Ops, Rms, State, Tensor, Weight
 from .tensors import Tensors
 
 STEP, LARGEST = 8, 512  # sizes of an indexer's keys
@@ -18,16 +20,27 @@ class BlockIndex:
     k_norm: Rms
     cache: Cache
     how: KeyIndex
+    mean: Weight | None = None  # [N · B] of 1 / B, if blocks have the mean of their keys
+    past: State | None = None  # [B - 1, N], the last keys of a sequence
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The keys of a block that is not complete."""
+        return (self.past,) if self.past else ()
 
 
 def chosen_blocks(g: Ops[Tensor], p: BlockIndex, q: Tensor, k: Tensor) -> Tensor:
-    """The positions that each row sees, by the scores of norm(q) and norm(k)"""
+    """The positions that each row sees, by the scores of norm(q) and norm(k), or norm(mean(k)) of the last B keys"""
+    if p.mean and p.past:
+        k = g.conv1d(k, p.mean, p.past)
     q = g.group_rms_norm(q, p.q_norm.weight, p.how.heads, p.q_norm.eps)
     return g.choose_keys(q, g.rms_norm(k, p.k_norm.weight, p.k_norm.eps), None, p.cache, p.how)
 
 
-def take_block_index(tensors: Tensors, i: int, how: KeyIndex, size: int, width: int, eps: float) -> BlockIndex:
-    """Takes the indexer of block i, whose keys have this size."""
+def take_block_index(
+    tensors: Tensors, i: int, how: KeyIndex, size: int, width: int, eps: float, *, pooled: bool = False
+) -> BlockIndex:
+    """Takes the indexer of block i, whose keys have this size. `pooled`: a block has the mean of its keys."""
     at = f"blk.{i}.indexer"
     tensors.check_heads(size, STEP, LARGEST)
     if how.rope and how.rope.dims > size:
@@ -39,4 +52,12 @@ def take_block_index(tensors: Tensors, i: int, how: KeyIndex, size: int, width: 
         k_norm=Rms(tensors.take(f"{at}.k_norm.weight", size), eps),
         cache=Cache(f"blk.{i}.index", 1, size, size),
         how=how,
+        mean=_mean(tensors, f"{at}.mean", size, how.block) if pooled else None,
+        past=State(f"{at}.past", (how.block - 1, size)) if pooled else None,
     )
+
+
+def _mean(tensors: Tensors, name: str, size: int, block: int) -> Weight:
+    """The taps of a convolution that averages the last keys."""
+    some = name.replace(".mean", ".k_norm.weight"), (size,)  # a computed parameter belongs to some tensor
+    return tensors.compute(name, (size * block,), lambda _: np.full(size * block, 1 / block, np.float32), some)

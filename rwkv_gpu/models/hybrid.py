@@ -429,7 +429,7 @@ class HybridFile:
         self,
         layers: Sequence[tuple[Block, ...]],
         *,
-        last_norm: str = "output_norm",
+        last_norm: str | None = "output_norm",
         embedding_scale: float = 1.0,
         logit_scale: float = 1.0,
         head_layer: TakeLayer | None = None,
@@ -439,13 +439,16 @@ class HybridFile:
     ) -> Hybrid:
         """Builds a model of these layers, of the given kind with `more` fields; refuses further tensors.
 
-        `head_layer` reads the layer of a draft head. With `head_norm_eps` the last norm of the head is a layer norm.
+        `last_norm` is the norm after all layers. `head_layer` reads the layer of a draft head. With `head_norm_eps` the
+        last norm of the head is a layer norm.
         """
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
         embedding = tensors.take("token_embd.weight", *shape)
-        shift = tensors.find(f"{last_norm}.bias", sizes.width)  # exists in QRWKV only
-        norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
+        norm = None
+        if last_norm:
+            shift = tensors.find(f"{last_norm}.bias", sizes.width)  # exists in QRWKV only
+            norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
         head = tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()
         ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)

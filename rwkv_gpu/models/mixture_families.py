@@ -183,7 +183,7 @@ def minimax_m3(source: DenseFile) -> Form:
     most = -(-source.hyper.context // block)  # blocks of the whole context
     count = min(most, file.int(f"{at}.top_k", low=1, high=1 << 16))
     recent = file.int(f"{at}.local_blocks", low=0, high=1 << 16)
-    index = KeyIndex(heads, rope, count, block, by_head=True, recent=min(recent, count))
+    index = KeyIndex(heads, rope, count, block=block, by_head=True, recent=min(recent, count))
     dense = file.int(f"{source.arch}.leading_dense_block_count", low=0, high=layers, default=0)
     return Form(
         ropes=[rope] * layers,

@@ -21,6 +21,7 @@ from ..ops.vocabulary import (
     Tensor,
     Weight,
 )
+from .block_index import BlockIndex, chosen_blocks
 from .experts import ExpertSizes
 from .hybrid import Block, Hybrid, HybridFile
 from .tensors import Tensors
@@ -33,7 +34,7 @@ LARGEST_STATE = 256  # maximum size of a head that the kernels support
 class DeltaNet:
     """add + W_o · delta_rule(silu(conv(W_qkv h)), W_beta h, W_alpha h, W_z h), h = norm(x)"""
 
-    norm: Weight  # [D]
+    norm: Weight | None  # [D]; None if x is normed already
     qkv: Weight  # [2 · KH · N + H · N, D]
     gate: Weight  # [H · N, D]
     rates: tuple[Weight, ...]  # beta and decay, [H, D] each, or both in one, [2 · H, D]
@@ -48,9 +49,9 @@ class DeltaNet:
     def states(self) -> Sequence[State]:
         return self.state, self.past
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:
         weights = [self.qkv, self.gate, *self.rates]
-        qkv, gate, *rates = g.linears([x] * len(weights), weights, norm=Rms(self.norm, eps))
+        qkv, gate, *rates = g.linears([x] * len(weights), weights, norm=Rms(self.norm, eps) if self.norm else None)
         mixed = g.conv1d(qkv, self.conv, self.past, then="silu")
         y = g.gated_delta_rule([mixed], rates[0], rates[-1], gate, self.rule, self.state)
         return g.linear(y, self.output, add=add)
@@ -60,7 +61,7 @@ class DeltaNet:
 class GatedAttention:
     """add + W_o · (attention(W_q h, W_k h, W_v h) · sigmoid(W_g h)), h = norm(x)"""
 
-    norm: Weight  # [D]
+    norm: Weight | None  # [D]; None if x is normed already
     q: Weight  # [H · N, D]
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · N, D]
@@ -69,21 +70,31 @@ class GatedAttention:
     output: Weight  # [D, H · N]
     cache: Cache
     how: Attention
-    states = ()
+    index: BlockIndex | None = None  # chooses the positions that a row sees
+
+    @property
+    def states(self) -> Sequence[State]:
+        return self.index.states if self.index else ()
 
     @property
     def caches(self) -> Sequence[Cache]:
-        return (self.cache,)
+        return (self.cache, self.index.cache) if self.index else (self.cache,)
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        weights = [self.q, self.k, self.v, self.gate]
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:
+        weights, biases = [self.q, self.k, self.v, self.gate], self.biases
         then: list[Activation] = ["none", "none", "none", "sigmoid"]
-        q, k, v, gate = g.linears([x] * 4, weights, then=then, bias=self.biases, norm=Rms(self.norm, eps))
-        return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how), gate), self.output, add=add)
+        if self.index:
+            weights, biases = [*weights, self.index.q, self.index.k], (*biases, None, None)
+            then += "none", "none"
+        norm = Rms(self.norm, eps) if self.norm else None
+        q, k, v, gate, *index = g.linears([x] * len(weights), weights, then=then, bias=biases, norm=norm)
+        chosen = chosen_blocks(g, self.index, *index) if self.index else None
+        return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how, chosen=chosen), gate), self.output, add=add)
 
     def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:
         """Writes the keys and values of norm(x)."""
-        k, v = g.linears([x] * 2, [self.k, self.v], bias=self.biases[1:3], norm=Rms(self.norm, eps))
+        norm = Rms(self.norm, eps) if self.norm else None
+        k, v = g.linears([x] * 2, [self.k, self.v], bias=self.biases[1:3], norm=norm)
         g.write_keys(k, v, self.cache, self.how)
 
 
@@ -97,25 +108,28 @@ def load(file: GGUFFile) -> Hybrid:
     source.tensors.check_divides(f"{source.arch}.attention.head_count_kv", kv_heads, heads)
     how = Attention(heads, source.rope("neox", size), scale=size**-0.5)
     mix = [
-        take_delta_net(source, i) if recurrent[i] else _take_attention(source, how, kv_heads, size, i) for i in layers
+        take_delta_net(source, i) if recurrent[i] else take_gated_attention(source, how, kv_heads, size, i)
+        for i in layers
     ]
 
     def of_head(source: HybridFile, i: int) -> Sequence[Block]:
-        return _take_attention(source, how, kv_heads, size, i), _take_feed(source, experts, i)
+        return take_gated_attention(source, how, kv_heads, size, i), _take_feed(source, experts, i)
 
     blocks = list(zip(mix, [_take_feed(source, experts, i) for i in layers], strict=True))
     return source.model(blocks, head_layer=of_head)
 
 
-def _take_attention(source: HybridFile, how: Attention, kv_heads: int, size: int, i: int) -> GatedAttention:
-    """Takes gated attention. Rows of q and of the gate alternate, head by head."""
+def take_gated_attention(
+    source: HybridFile, how: Attention, kv_heads: int, size: int, i: int, *, normed: bool = True
+) -> GatedAttention:
+    """Takes gated attention, with its norm if it is `normed`. Rows of q and of the gate alternate, head by head."""
     at, tensors, sizes, width = f"blk.{i}.attn", source.tensors, source.sizes, source.sizes.width
     of_q, of_gate = (HeadRows(how.heads, 2 * size, first, size) for first in (0, size))
     rows = 2 * how.heads * size, kv_heads * size, kv_heads * size
     whole, k, v = _take_qkv(tensors, at, rows, width)
     norms = HeadNorms(sizes.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
     return GatedAttention(
-        norm=source.norm(i),
+        norm=source.norm(i) if normed else None,
         q=tensors.rows_of_heads(f"{at}_q", whole, of_q, width),
         k=k,
         v=v,
@@ -166,8 +180,11 @@ def _take_feed(source: HybridFile, experts: ExpertSizes | None, i: int) -> Block
     return source.experts(i, experts, norm=norm, shared=True)
 
 
-def take_delta_net(source: HybridFile, i: int) -> DeltaNet:
-    """The delta net of a layer. Qwen3-Next has both rates in one tensor, and adjacent value heads share a key head."""
+def take_delta_net(source: HybridFile, i: int, *, normed: bool = True, then: Activation = "silu") -> DeltaNet:
+    """The delta net of a layer, with its norm if it is `normed`.
+
+    Qwen3-Next has both rates in one tensor, and adjacent value heads share a key head.
+    """
     at, tensors, sizes, width = f"blk.{i}", source.tensors, source.sizes, source.sizes.width
     size, key_heads = source.integer("ssm.state_size"), source.integer("ssm.group_count")
     tensors.check_heads(size, 16, LARGEST_STATE)
@@ -180,7 +197,7 @@ def take_delta_net(source: HybridFile, i: int) -> DeltaNet:
     in_one = f"{at}.ssm_ba.weight" in tensors
     rates = ("ssm_ba",) if in_one else ("ssm_beta", "ssm_alpha")
     return DeltaNet(
-        norm=source.norm(i),
+        norm=source.norm(i) if normed else None,
         qkv=qkv,
         gate=gate,
         rates=tuple(tensors.take(f"{at}.{name}.weight", heads * (2 if in_one else 1), width) for name in rates),
@@ -192,7 +209,7 @@ def take_delta_net(source: HybridFile, i: int) -> DeltaNet:
             rate=tensors.take(f"{at}.ssm_a", heads),
             norm=tensors.take(f"{at}.ssm_norm.weight", size),
             eps=sizes.eps,
-            then="silu",
+            then=then,
         ),
         output=tensors.take(f"{at}.ssm_out.weight", width, inner),
         past=State(f"{at}.conv", (taps - 1, channels)),

@@ -71,6 +71,7 @@ MODULES = {
     "mamba": "mamba",
     "mamba2": "mamba2",
     "minimax-01": "minimax_01",
+    "qwen4exp": "qwen4exp",
     "nanbeige": "nanbeige",
     "nemotron_h": "nemotron_h",
     "nemotron_h_moe": "nemotron_h",

@@ -201,6 +201,10 @@ class Tensors:
             raise self.bad(f"tensor '{name}'", f"the shape {list(shape)}", f"{dimensions} dimensions")
         return shape[axis]
 
+    def dimensions(self, name: str) -> int:
+        """The number of dimensions of a tensor that the file has."""
+        return len(self._info(name, "a tensor").shape)
+
     def bad(self, what: str, found: str, expected: str) -> BadFile:
         """The error for a file whose metadata and tensors disagree."""
         return BadFile(f"{self._file.path}: {what}: found {found}, expected {expected}; convert the model again")

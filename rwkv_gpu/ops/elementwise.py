@@ -89,6 +89,9 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
     "clamp": Elementwise(lambda x, limit: np.clip(x, -limit, limit), "dense/unary/clamp", ("NUMBER",)),
     "clip": Elementwise(lambda x, low, high: np.clip(x, low, high), "dense/unary/clip", ("LOW", "HIGH")),
     "scale": Elementwise(lambda x, by: by * x, "dense/unary/scale", ("NUMBER",)),
+    "signed_root": Elementwise(
+        lambda x, least: np.sign(x) * np.sqrt(np.maximum(np.abs(x), least)), "dense/unary/signed_root", ("LEAST",)
+    ),
     "swish": Elementwise(lambda x, by: x * sigmoid(by * x), "dense/unary/swish", ("NUMBER",)),
     "gelu_erf": Elementwise(gelu_erf, "dense/unary/gelu_erf"),
     "xielu": Elementwise(xielu, "dense/unary/xielu", ("POSITIVE", "NEGATIVE", "BETA", "LEAST")),

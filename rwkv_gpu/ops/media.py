@@ -43,13 +43,13 @@ class MediaOps:
     def add_given(self, x: Any, name: str) -> Any:
         return self._ops.add(x, self._ops.given(name)) if name in self._given else x
 
-    def attention(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> Any:
+    def attention(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention, *, chosen: Any = None) -> Any:
         if ANGLES in self._given and how.rope is not None:
             q, k, v, how = self._turned(q, k, v, cache, how)
         ends = ENDS["all"] if ENDS["all"] in self._given or not how.window else ENDS["windows"]
         if ends in self._given:
             how = replace(how, causal=False, ahead=True, ends=ends)
-        return self._ops.attention(q, k, v, cache, how)
+        return self._ops.attention(q, k, v, cache, how, chosen=chosen)
 
     def _turned(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> tuple[Any, Any, Any, Attention]:
         """Returns q, k and v normed and rotated by the angles of the step, and `how` without both."""

@@ -30,6 +30,7 @@ from .vocabulary import (
     LatentAttention,
     LayerNorm,
     Mixed,
+    NGrams,
     Ops,
     Pairing,
     Rms,
@@ -71,10 +72,29 @@ class Reference(Ops[Array]):
         yield
 
     def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Array:
-        if self.drawing is not None:
-            sampled = self.drawing.sampler_state.sampled
-            ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
-        return self._normed(self.weights[weight.name][ids] * np.float32(scale * weight.scale), norm)
+        ids = self._tokens(ids) if ids.ndim == 1 else ids
+        rows = self.weights[weight.name][ids].reshape(len(ids), -1)
+        return self._normed(rows * np.float32(scale * weight.scale), norm)
+
+    def _tokens(self, ids: Array) -> Array:
+        """The tokens of ids, some of which may refer to a slot."""
+        if self.drawing is None:
+            return ids
+        sampled = self.drawing.sampler_state.sampled
+        return np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
+
+    def token_numbers(self, ids: Array) -> Array:
+        return np.repeat(self._tokens(ids)[:, None] + 1, 4, axis=1).astype(np.float32)
+
+    def ngram_rows(self, numbers: Array, how: NGrams) -> Array:
+        tokens = numbers[:, ::4].astype(np.int64) - 1  # [T, size]
+        ended = np.cumsum((tokens < 0) | (tokens == how.end), axis=1)
+        ended -= ended[:, :1]  # the token of the row itself ends nothing
+        tokens = np.where(ended > 0, how.end, tokens).astype(np.uint64)
+        mixed = np.bitwise_xor.accumulate(tokens * np.array(how.multipliers[: how.size], np.uint64), axis=1)
+        by_choice = np.repeat(mixed[:, 1:], how.each, axis=1)  # [T, rows]
+        found = by_choice % np.array(how.counts, np.uint64) + np.array(how.offsets, np.uint64)
+        return found.astype(np.uint32)
 
     def embed_positions(self, weight: Weight, cache: Cache) -> Array:
         y: Array = self.weights[weight.name][self.batch.places(cache.window)[:, 0]] * np.float32(weight.scale)
@@ -474,6 +494,10 @@ class Reference(Ops[Array]):
         parts = by.shape[1]
         y: Array = (x.reshape(len(x), parts, -1) * by[:, :, None]).reshape(x.shape)
         return y if add is None else y + add
+
+    def mean_parts(self, x: Array, parts: int) -> Array:
+        mean: Array = x.reshape(len(x), parts, -1).mean(axis=1)
+        return mean
 
     def row_matrix(self, x: Array, m: Array) -> Array:
         y: Array = np.einsum("ti,tid->td", x, m.reshape(*x.shape, -1))

@@ -1,6 +1,7 @@
 """Turns a model's calls into a graph: each op appends a node. Passes choose the kernels later."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from .vocabulary import (
     LatentAttention,
     LayerNorm,
     Mixed,
+    NGrams,
     Ops,
     Pairing,
     Rms,
@@ -64,9 +66,15 @@ class Tracer(Ops[Value]):
         self._layer = None
 
     def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Value:
-        y = Value((self.rows, weight.shape[1]))
+        y = Value((self.rows, math.prod(ids.shape[1:]) * weight.shape[1]))
         self._append(nodes.Embed(ids, weight, y, scale=scale * weight.scale))
         return self._normed(y, norm)
+
+    def token_numbers(self, ids: Value) -> Value:
+        return self._made(nodes.TokenNumbers(ids, Value((self.rows, 4))))
+
+    def ngram_rows(self, numbers: Value, how: NGrams) -> Value:
+        return self._made(nodes.NGramRows(numbers, how, Value((self.rows, how.rows), np.uint32)))
 
     def embed_positions(self, weight: Weight, cache: Cache) -> Value:
         return self._made(
@@ -338,6 +346,9 @@ class Tracer(Ops[Value]):
 
     def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
         return self._made(nodes.ScaleRows(x, by, Value(x.shape), add))
+
+    def mean_parts(self, x: Value, parts: int) -> Value:
+        return self._made(nodes.MeanParts(x, parts, Value((self.rows, x.shape[1] // parts))))
 
     def row_matrix(self, x: Value, m: Value) -> Value:
         return self._made(nodes.RowMatrix(x, m, Value((self.rows, m.shape[1] // x.shape[1]))))

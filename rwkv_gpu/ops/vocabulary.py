@@ -341,6 +341,23 @@ class StreamGates:
 
 
 @dataclass(frozen=True)
+class NGrams:
+    """How the last tokens of a row choose rows of a table: for each length of 2 and more, `each` rows."""
+
+    size: int  # the longest length
+    each: int
+    multipliers: tuple[int, ...]  # [size], 64 bits, the first for the token of the row
+    counts: tuple[int, ...]  # number of rows of the table that each choice is one of, shorter lengths first
+    offsets: tuple[int, ...]  # the first of these rows
+    end: int  # token that stands for all tokens before a text
+
+    @property
+    def rows(self) -> int:
+        """The number of choices of a row."""
+        return (self.size - 1) * self.each
+
+
+@dataclass(frozen=True)
 class Mixed(Generic[Tensor]):
     """The inputs of the RWKV-7 recurrence, computed from the layer's input: all [T, D]."""
 
@@ -449,7 +466,22 @@ class Ops(Protocol[Tensor]):
         """Labels the ops recorded inside with block `index`; a plan may be split between blocks."""
 
     def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
-        """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
+        """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last
+
+        If ids are [T, n], computed by another op, a row has those n rows of W, one after the other.
+        """
+
+    def token_numbers(self, ids: Tensor) -> Tensor:
+        """y[t] = 1 + the token of t, four times; [T, 4]"""
+
+    def ngram_rows(self, numbers: Tensor, how: NGrams) -> Tensor:
+        """Rows of a table, chosen by the last tokens: c_j mod counts[i] + offsets[i] for choice i. uint32 [T, rows]
+
+        A row of numbers [T, 4 · size] has those of its token and of the tokens before it, the next first, as
+        `token_numbers` returns them; 0 for none. c_j = xor over s <= j of multipliers[s] · token_s, modulo 2^64, for
+        j = 1 .. size - 1, `each` choices for each. Tokens before an `end`, and that one, count as `end`, and so do
+        missing ones.
+        """
 
     def embed_positions(self, weight: Weight, cache: Cache) -> Tensor:
         """y[t] = W[position of t in its sequence]"""
@@ -536,6 +568,10 @@ class Ops(Protocol[Tensor]):
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): see FUNCTIONS in elementwise.py"""
         return self._by_element(then, x)
+
+    def signed_root(self, x: Tensor, least: float) -> Tensor:
+        """y = sign(x) · sqrt(max(|x|, least))"""
+        return self._by_element("signed_root", x, numbers=(least,))
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         """y = cap · tanh(x / cap)"""
@@ -779,6 +815,9 @@ class Ops(Protocol[Tensor]):
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
         """y[t] = x[t] · by[t] + add[t], by [T, H], one number for each of H equal parts of a row"""
 
+    def mean_parts(self, x: Tensor, parts: int) -> Tensor:
+        """y[t, d] = mean over i of x[t, i · D + d], of equal parts of a row"""
+
     def row_matrix(self, x: Tensor, m: Tensor) -> Tensor:
         """y[t, d] = sum over i of x[t, i] · m[t, i · D + d]: x [T, K] by a matrix [K, D] of each row, y [T, D]"""
 
@@ -915,8 +954,8 @@ class Ops(Protocol[Tensor]):
         score[t, b] = sum_h weights[t, h] · relu(q[t, h] · K[j]), j the last position of block b; weights [T, H] default
         to 1. The incomplete block at the end has no score and is always seen. With `by_head` there is a list for each
         head, and score[t, h, b] = max over j in b of q[t, h] · K[j]; the last blocks have the largest scores.
-        Of equal scores the earlier block is chosen. The first or last dims of q [T, H · N] are rotated by the position of t,
-        those of k [T, N] by that of t (`by_head`), or that of t - B + 1; then k goes to the pages of the cache.
+        Of equal scores the earlier block is chosen. The first or last dims of q [T, H · N] are rotated by the position
+        of t, those of k [T, N] by that of t (`by_head`), or that of t - B + 1; then k goes to the pages of the cache.
         """
 
     def write_latents(self, z: Tensor, cache: Cache, how: LatentAttention) -> None:

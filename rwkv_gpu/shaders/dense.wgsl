@@ -75,7 +75,7 @@ fn run(group: u32, lane: u32) {
 }
 
 //# embed
-// y[t, :] = SCALE · W[ids[t], :]      one workgroup per row t, one lane per run of W; a shard holds rows FIRST .. FIRST + ROWS
+// y[t, :] = SCALE · W[ids[t], :]      one workgroup per id t, EACH for a row, one lane per run of W; a shard holds rows FIRST .. FIRST + ROWS
 // needs formats/runs: run_quants, run_scale; ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
@@ -85,7 +85,7 @@ const plane = vec4u(PLANE0, PLANE1, PLANE2, PLANE3);
 
 fn run(group: u32, lane: u32) {
     let t = group;
-    if t >= step.rows {
+    if t >= step.rows * EACH {
         return;
     }
     let row = token_of(t) - FIRST;     // for a row of another shard, wraps around to a large number
@@ -102,6 +102,17 @@ fn run(group: u32, lane: u32) {
                 y[t * D + k] = SCALE * fma(scale.x, q[j / 4u][j % 4u], scale.y);
             }
         }
+    }
+}
+
+//# token_numbers: y[t] = 1 + the token of row t, four times      one lane per element
+// needs ids: token_of
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, 4]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i < step.rows * 4u {
+        y[i] = f32(token_of(i / 4u) + 1u);
     }
 }
 
@@ -296,6 +307,65 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# mean_parts: y[t, d] = sum_i x[t, i · D + d] / PARTS      one lane per element
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, PARTS · D]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * D {
+        return;
+    }
+    var sum = 0.0;
+    for (var k = 0u; k < PARTS; k++) {
+        sum += x[(i / D * PARTS + k) * D + i % D];
+    }
+    y[i] = sum / f32(PARTS);
+}
+
+//# ngram_rows: y[t, i] = (xor of products of the last tokens) mod count + offset of choice i      one lane per element
+@group(0) @binding(1) var<storage, read> numbers: array<f32>;       // [T, SIZE, 4]: 1 + token, 0 for none
+@group(0) @binding(2) var<storage, read> table: array<vec2u>;       // multipliers [SIZE] as low and high word, counts and offsets [ROWS]
+@group(0) @binding(3) var<storage, read_write> y: array<u32>;       // [T, ROWS]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * ROWS {
+        return;
+    }
+    let t = i / ROWS;
+    let last = i % ROWS / EACH + 1u;
+    var mixed = vec2u();
+    var ended = false;
+    for (var s = 0u; s <= last; s++) {
+        let number = u32(numbers[(t * SIZE + s) * 4u]);
+        ended = ended || (s > 0u && (number == 0u || number == END + 1u));
+        mixed ^= times(select(number - 1u, END, ended), table[s]);
+    }
+    let choice = table[SIZE + i % ROWS];
+    y[i] = remainder(mixed, choice.x) + choice.y;
+}
+
+// x · y modulo 2^64, of y as low and high word.
+fn times(x: u32, y: vec2u) -> vec2u {
+    let a = (x & 0xffffu) * (y.x & 0xffffu);
+    let b = (x >> 16u) * (y.x & 0xffffu);
+    let c = (x & 0xffffu) * (y.x >> 16u);
+    let middle = (a >> 16u) + (b & 0xffffu) + (c & 0xffffu);
+    let high = (x >> 16u) * (y.x >> 16u) + (b >> 16u) + (c >> 16u) + (middle >> 16u);
+    return vec2u((a & 0xffffu) | (middle << 16u), high + x * y.y);
+}
+
+// x modulo y < 2^31, by long division.
+fn remainder(x: vec2u, y: u32) -> u32 {
+    var rest = x.y % y;
+    for (var bit = 32u; bit > 0u; bit--) {
+        rest = (rest << 1u) | ((x.x >> (bit - 1u)) & 1u);
+        rest = select(rest, rest - y, rest >= y);
+    }
+    return rest;
+}
+
 //# row_matrix: y[t, d] = sum_i x[t, i] · m[t, i · D + d]      one lane per element
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, K]
 @group(0) @binding(2) var<storage, read> m: array<f32>;         // [T, K · D]
@@ -477,6 +547,9 @@ fn unary(x: f32) -> f32 { return clamp(x, -NUMBER, NUMBER); }
 
 //# unary/clip
 fn unary(x: f32) -> f32 { return clamp(x, LOW, HIGH); }
+
+//# unary/signed_root
+fn unary(x: f32) -> f32 { return sign(x) * sqrt(max(abs(x), LEAST)); }
 
 //# unary/gelu_erf: GELU with erf, by formula 7.1.26 of Abramowitz and Stegun.
 fn unary(x: f32) -> f32 {

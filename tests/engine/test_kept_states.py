@@ -13,7 +13,7 @@ from tests.engine.test_engine import ids_of, small
 
 RECURRENT = (
     "rwkv7", "arwkv7", "rwkv4", "rwkv6", "rwkv6qwen2", "qwen35", "kimi-linear", "mamba", "mamba2", "falcon-h1", "lfm2",
-    "minimax-01",
+    "minimax-01", "qwen4exp",
 )  # fmt: skip
 KERNELS = (
     "rwkv7",

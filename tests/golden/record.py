@@ -39,6 +39,7 @@ LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for sid
 TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # texts of a record of embeddings: ranges of its tokens
 LONG_TEXT, LONG_TEXT_ROWS = 300, [0, 7, 8, 9, 63, 64, 65, 150, 255, 256, 291, 292, 299]
 LONG_ENCODERS = ("modern-bert", "jina-bert-v2", "t5encoder")  # also recorded with LONG_TEXT tokens
+WIDE = "ple.layer_multipliers", "ple.head_vocab_sizes", "ple.head_offsets"  # keys whose numbers have 64 bits
 LONG = ("rwkv7", "llama")  # models of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values, and the format in which they are stored
 Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float] | list[str]]
@@ -893,6 +894,71 @@ def lightning(seed: int) -> Made:
     return tensors, keys | sizes
 
 
+def qwen4(seed: int) -> Made:
+    """A small Qwen4: two delta nets, attention to blocks of keys, four streams, and n-grams in the second layer."""
+    streams, width, rank, size, key_heads, heads, table = 4, 64, 24, 16, 2, 4, (16, (101, 103, 97, 89))
+    tensors, keys = gated_share(
+        routed(transformer(seed, FEW_EXPERTS, experts=4, norms=True, layers=3), shared=32, keys=HALF)
+    )
+    g, channels, inner = Source(seed + 1), (2 * key_heads + heads) * size, heads * size
+    tensors = {
+        name: one for name, one in tensors.items() if "_norm.weight" not in name or "attn_q" in name or "attn_k" in name
+    }
+    for i in range(3):
+        at = f"blk.{i}"
+        for name in ("attn", "ffn"):
+            tensors |= mixer(g, f"{at}.hc_{name}", streams, width, rank)
+            tensors[f"{at}.hc_{name}_inject.weight"] = g.matrix(streams, streams * width, gain=3), "Q8_0"
+        if i == 2:
+            tensors[f"{at}.attn_q.weight"] = g.matrix(2 * 4 * size, width), "Q8_0"
+            continue
+        for name in ("q", "k", "v", "output", "q_norm", "k_norm"):
+            del tensors[f"{at}.attn_{name}.weight"]
+        tensors |= {
+            f"{at}.attn_qkv.weight": (g.matrix(channels, width), "Q8_0"),
+            f"{at}.attn_gate.weight": (g.matrix(inner, width), "Q8_0"),
+            f"{at}.ssm_conv1d.weight": (g.matrix(channels, 4), "F32"),
+            f"{at}.ssm_dt.bias": (g.vector(heads), "F32"),
+            f"{at}.ssm_a": (-g.uniform(heads) - 0.2, "F32"),
+            f"{at}.ssm_beta.weight": (g.matrix(heads, width), "F16"),
+            f"{at}.ssm_alpha.weight": (g.matrix(heads, width), "F16"),
+            f"{at}.ssm_norm.weight": (g.vector(size, 1), "F32"),
+            f"{at}.ssm_out.weight": (g.matrix(width, inner), "Q8_0"),
+        }
+    tensors |= mixer(g, "output_hc", streams, width, rank) | ngrams(g, "blk.1", streams, width, table)
+    own: Keys = {
+        "full_attention_interval": 3, "ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": size,
+        "ssm.time_step_rank": heads, "ssm.group_count": key_heads, "rope.dimension_sections": [2, 1, 1, 0],
+        "hyper_connection.count": streams, "hyper_connection.low_rank": rank, "attention.compress_ratios": [0, 0, 4],
+        "ple.layers": [1], "ple.ngram_size": 3, "ple.heads_per_ngram": 2, "ple.conv_kernel": 3,
+        "ple.eos_token_id": CONTROLS[1], "embedding_length_per_layer_input": table[0],
+        "ple.layer_multipliers": [23_456_789_012_347, 9_876_543_210_989, 12_345_678_901_237],
+        "ple.head_vocab_sizes": list(table[1]), "ple.head_offsets": [0, *np.cumsum(table[1])[:-1].tolist()],
+    }  # fmt: skip
+    return block_indexed((tensors, keys | own), (2,), 4, {"top_k": 12})
+
+
+def mixer(g: Source, at: str, streams: int, width: int, rank: int) -> Tensors:
+    """The matrices that mix residual streams."""
+    return {
+        f"{at}_norm.weight": (g.vector(streams * width, 1), "F32"),
+        f"{at}_down.weight": (g.matrix(rank, streams * width, gain=3), "Q8_0"),
+        f"{at}_up.weight": (g.matrix(streams * width, rank, gain=2), "F16"),
+    }
+
+
+def ngrams(g: Source, at: str, streams: int, width: int, table: tuple[int, tuple[int, ...]]) -> Tensors:
+    """A table of n-grams, with more rows than are used, and the matrices that read it."""
+    size, counts = table
+    names = [f"{at}.ple_norm_{name}.weight" for name in ("key", "query", "conv")]
+    return {name: (g.vector(streams * width, 1), "F32") for name in names} | {
+        "per_layer_token_embd.weight": (g.matrix(sum(counts) + 10, size, gain=4), "F16"),
+        f"{at}.ple_key.weight": (g.matrix(streams * width, size * len(counts)), "Q8_0"),
+        f"{at}.ple_value.weight": (g.matrix(width, size * len(counts), gain=2), "Q8_0"),
+        f"{at}.ple_conv1d.weight": (g.matrix(streams * width, 3), "F16"),
+    }
+
+
 def block_indexed(made: Made, layers: tuple[int, ...], heads: int, keys: Keys) -> Made:
     """Adds indexers, which choose blocks of keys, to some layers."""
     (tensors, old), g, size = made, Source(104), 32
@@ -1254,6 +1320,7 @@ MODELS = {
         whole_norms(transformer(48, FEW_EXPERTS, experts=4)), selected=True, keys={"expert_gating_func": 2} | HALF
     ),
     "minimax-m3": lambda: minimax_m3(187, leading=0, blocks=3),
+    "qwen4exp": lambda: qwen4(191),
     "bailingmoe2": lambda: fused(
         routed(
             transformer(49, FEW_EXPERTS, experts=8, norms=True, layers=3),
@@ -1614,6 +1681,9 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
     """Writes a GGUF file of tensors in bytes or float32, with a vocabulary of bytes."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in keys.items():
+        if key in WIDE:
+            writer.add_key_value(f"{arch}.{key}", value, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.UINT64)
+            continue
         add: Any = {
             float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
             list: writer.add_array,
@@ -1690,9 +1760,11 @@ def record(name: str) -> None:
     )  # fmt: skip
     ids = np.where(tokens < images.start, tokens, tokens + images.stop - images.start)
     answers = {"tokens": tokens, "exact_logits": np.delete(said(model, ids), images, axis=1)}
+    if name == "qwen4exp":
+        answers["exact_logits"] = in_turns(twin, keys, plain, tokens)
     if "tokenizer.ggml.mask_token_id" in keys:
         answers["exact_unmasked"] = unmasked(model, tokens, keys)
-    if name in MODELS and arch not in RECOMBINED:
+    if name in MODELS and arch not in (*RECOMBINED, "qwen4exp"):
         answers |= greedy(model)
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
     if name in LONG:
@@ -1766,6 +1838,24 @@ def said(model: Any, tokens: np.ndarray) -> np.ndarray:
     model.reset()
     model.eval(tokens.tolist())
     return np.array(model.scores[: len(tokens)], np.float32)
+
+
+def in_turns(path: Path, keys: Keys, plain: Tensors, tokens: np.ndarray) -> np.ndarray:
+    """Returns the logits of every position of a Qwen4 that sees whole blocks, as its publisher computes them.
+
+    llama.cpp adds positions of further blocks where the last block is not complete, so that all rows see as many.
+    Therefore the rows with each length of the last block have a budget of their own. No later layer mixes rows.
+    """
+    import llama_cpp
+
+    block, budget = 4, int(str(keys["attention.indexer.top_k"]))
+    logits = np.zeros((len(tokens), len(plain["token_embd.weight"][0])), np.float32)
+    for rest in range(block):
+        write(path, "qwen4exp", keys | {"attention.indexer.top_k": budget + rest - (block - 1)}, plain)
+        model = llama_cpp.Llama(str(path), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
+        rows = (np.arange(len(tokens)) + 1) % block == rest
+        logits[rows] = said(model, tokens)[rows]
+    return logits
 
 
 def unmasked(model: Any, tokens: np.ndarray, keys: Keys) -> np.ndarray:

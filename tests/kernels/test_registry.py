@@ -67,7 +67,7 @@ binding bitcast bool builtin ceil
 clamp const_assert coopLoad coopLoadT coopMultiplyAdd coopStore coopStoreT cos countLeadingZeros countOneBits dot
 dot4I8Packed
 exp exp2 f16 f32 fma for frexp group i32 if inverseSqrt ldexp log mat2x4f mat3x4f mat4x4f max min mix pack2x16float
-ptr return round select sin sqrt storageBarrier subgroupAdd subgroupBroadcast subgroupBroadcastFirst
+ptr return round select sign sin sqrt storageBarrier subgroupAdd subgroupBroadcast subgroupBroadcastFirst
 subgroupExclusiveAdd
 subgroupMax subgroupMin subgroupShuffle subgroupShuffleXor switch tanh transpose u32 unpack2x16float unpack4xI8
 subgroupAny subgroupBarrier while workgroupBarrier workgroupUniformLoad workgroup_size

@@ -123,6 +123,7 @@ nemotron         nemotron         nvidia/Minitron-4B-Base                  llama
 paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA}
 pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA}
 bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
+qwen4exp         qwen4exp         Qwen/Qwen3.8-Flash-Next                  gpt2  qwen35        B   {QWEN}
 kimi-k3          kimi-k3          moonshotai/Kimi-K3                       gpt2  kimi-k2       -   bos=[BOS] eos=<|end_of_msg|> -=<|open|> -=<|close|> -=<|sep|> unknown=[UNK] padding=[PAD]
 minimax-m3       minimax-m3       MiniMaxAI/MiniMax-M3                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
 minimax-01       minimax-01       MiniMaxAI/MiniMax-M1-40k                 gpt2  minimax-m2    B   bos=<beginning_of_sentence> eos=<end_of_sentence> unknown=<unk>

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import take_apart
@@ -27,6 +27,14 @@ SWITCH = "graniteswitch"
         ("minimax-m3", "attention.indexer.head_count", U32, 4, "expected 2, as KV heads of layer 0"),
         ("minimax-m3", "attention.indexer.block_size", U32, 0, "minimax-m3.attention.indexer.block_size"),
         ("minimax-m3", "attention.indexer.key_length", U32, 64, "'blk.0.indexer.q_proj.weight': found the shape"),
+        ("qwen4exp", "hyper_connection.count", U32, 1, "qwen4exp.hyper_connection.count"),
+        ("qwen4exp", "hyper_connection.low_rank", U32, 25, "'blk.0.hc_attn_down.weight': found the shape"),
+        ("qwen4exp", "ple.ngram_size", U32, 4, "qwen4exp.ple.layer_multipliers.*4 numbers from 0 on"),
+        ("qwen4exp", "ple.heads_per_ngram", U32, 3, "qwen4exp.ple.head_vocab_sizes.*6 numbers from 0 on"),
+        ("qwen4exp", "ple.eos_token_id", U32, 288, "qwen4exp.ple.eos_token_id"),
+        ("qwen4exp", "ple.conv_kernel", U32, 4, "'blk.1.ple_conv1d.weight': found the shape"),
+        ("qwen4exp", "embedding_length_per_layer_input", U32, 24, "'per_layer_token_embd.weight': found the shape"),
+        ("qwen4exp", "attention.indexer.key_length", U32, 4, "heads of size 4"),
         (SWITCH, "adapters.count", U32, 2, "expected 2 tokens below 288"),
         (SWITCH, "adapters.lora_rank", U32, 9, "'blk.0.attn_q.lora_a': found the shape"),
         (SWITCH, "adapters.router_gain", F32, 0.0, "graniteswitch.adapters.router_gain"),
@@ -35,7 +43,10 @@ SWITCH = "graniteswitch"
 def test_a_bad_value_is_named(name, key, kind, value, says, tmp_path):
     whole = take_apart((OWN / f"tiny-{name}.gguf").read_bytes())
     whole.set(f"{name}.{key}", kind, value)
-    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match=says) as caught:
+    with (
+        GGUFFile.open(written(tmp_path, whole.built())) as file,
+        pytest.raises((BadFile, UnsupportedModel), match=says) as caught,
+    ):
         load_model(file)
     assert "\n" not in str(caught.value)
 
@@ -47,6 +58,30 @@ def test_control_tokens_outside_the_vocabulary_are_refused(name, tmp_path):
     row.value = [*row.value[:-1], 288]
     with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match="3 tokens below 288"):
         load_model(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "says"),
+    [
+        ("ple.head_offsets", [0, 101, 204, 312], "rows 312 to 401, expected some of the 400 rows"),
+        ("ple.head_offsets", [0, 2**63, 204, 301], "integers below 2.63"),
+        ("ple.head_vocab_sizes", [101, 0, 97, 89], "rows 101 to 101"),
+        ("ple.head_vocab_sizes", [101, 103, 97], "4 numbers from 0 on"),
+        ("ple.layers", [3], "n-grams in layers \\[3\\]"),
+        ("ple.layers", [0, 1], "n-grams in layers \\[0, 1\\]"),
+        ("attention.compress_ratios", [0, 0], "3 integers from 0 to 16"),
+    ],
+)
+def test_rows_of_a_table_of_ngrams_must_exist(key, values, says, tmp_path):
+    whole = take_apart((OWN / "tiny-qwen4exp.gguf").read_bytes())
+    [row] = [row for row in whole.rows if row.name.decode() == f"qwen4exp.{key}"]
+    row.value = values
+    with (
+        GGUFFile.open(written(tmp_path, whole.built())) as file,
+        pytest.raises((BadFile, UnsupportedModel), match=says) as caught,
+    ):
+        load_model(file)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_control_token_is_read_as_its_substitute_with_its_adapter():

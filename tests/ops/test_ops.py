@@ -8,7 +8,7 @@ import pytest
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.elementwise import gelu_erf
-from rwkv_gpu.ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, StreamGates, Xielu
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, NGrams, StreamGates, Xielu
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
@@ -232,6 +232,48 @@ def test_some_columns_are_a_factor(device, first):
 def test_each_row_is_multiplied_by_its_own_matrix(device, width):
     inputs = {"x": normal(5, 7), "m": normal(5, 7 * width, seed=1)}
     assert_same(device, lambda g, w, x, m: {"y": g.row_matrix(x, m)}, {}, inputs, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_mean_of_the_parts_of_a_row(device, parts):
+    inputs = {"x": normal(5, parts * 31)}
+    assert_same(device, lambda g, w, x: {"y": g.mean_parts(x, parts)}, {}, inputs, tolerance=1e-6)
+    assert_same(device, lambda g, w, x: {"y": g.signed_root(x, 0.1)}, {}, inputs, tolerance=1e-6)
+
+
+GRAMS = NGrams(
+    3, 2, (2**45 + 12345, 2**44 + 777, 2**63 + 2**62 + 9), (1009, 2**31 - 1, 77, 5), (3, 1009, 7, 2000), end=8
+)
+# Tokens from the last one on. The second text is shorter; in the last two, a token hides those before it.
+TEXTS = (250000, 7, 9), (4, 3, -1), (8, 1, 8), (6, 8, 5)
+
+
+def test_ngrams_choose_rows_by_products_modulo_2_to_the_64(device):
+    """By the definition, in Python's integers."""
+    numbers = np.repeat(np.array(TEXTS, np.float32) + 1, 4, axis=1)
+    expected = []
+    for text in TEXTS:
+        seen = [text[0]]
+        for token in text[1:]:
+            seen.append(GRAMS.end if GRAMS.end in (token, *seen[1:]) or token < 0 else token)
+        mixed = [(token * by) % 2**64 for token, by in zip(seen, GRAMS.multipliers, strict=True)]
+        sums = [mixed[0] ^ mixed[1]] * 2 + [mixed[0] ^ mixed[1] ^ mixed[2]] * 2
+        expected.append([one % n + at for one, n, at in zip(sums, GRAMS.counts, GRAMS.offsets, strict=True)])
+    found = on_cpu(lambda g, w, x: {"y": g.ngram_rows(x, GRAMS)}, {}, {"x": numbers})["y"]
+    assert found.tolist() == expected
+    assert_same(device, lambda g, w, x: {"y": g.ngram_rows(x, GRAMS)}, {}, {"x": numbers}, tolerance=0)
+
+
+def test_a_row_embeds_several_computed_ids(device):
+    arrays, grams = {"w": normal(50, 24, dtype=np.float16)}, NGrams(2, 3, (7, 1000003), (11, 13, 26), (0, 11, 24), 0)
+    ids = {"ids": np.array([10, 0, 7, 7, 250000], np.uint32)}
+
+    def says(g, w, ids):
+        numbers = g.token_numbers(ids)
+        return {"y": g.embed(w["w"], g.ngram_rows(g.concat(numbers, g.scale(numbers, 2.0)), grams))}
+
+    assert_same(device, says, arrays, ids, tolerance=0)
+    assert on_cpu(says, arrays, ids)["y"].shape == (5, 72)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -21,6 +21,7 @@ from ...ops.vocabulary import (
     ClampedSwiglu,
     Columns,
     LayerNorm,
+    NGrams,
     Pairing,
     Rms,
     Situ,
@@ -54,6 +55,12 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield rounded("scale_rows", lambda g, _, x, by: g.scale_rows(x, by), x=x, by=by)
     yield rounded("scale_rows", lambda g, _, x, by, add: g.scale_rows(x, by, add=add), "added to", x=x, by=by, add=z)
     yield trial("row_matrix", lambda g, _, x, m: g.row_matrix(x, m), x=normal(3, 5), m=normal(3, 5 * 13, seed=2))
+    yield trial("mean_parts", lambda g, _, x: g.mean_parts(x, 3), x=normal(3, 3 * 85), allowed=EXACT.result)
+    yield rounded("signed_root", lambda g, _, x: g.signed_root(x, 0.01), x=x / 10)
+    grams = NGrams(3, 2, (2**45 + 12345, 2**44 + 777, 2**63 + 9), (1009, 2**31 - 1, 77, 5), (0, 1009, 7, 2000), 2)
+    numbers = np.repeat(np.array([[250000, 7, 9], [4, 3, 12], [1, 8, 0]], np.float32), 4, axis=1)
+    yield trial("ngram_rows", lambda g, _, x: g.ngram_rows(x, grams), x=numbers)
+    yield trial("token_numbers", lambda g, _, ids: g.token_numbers(ids), ids=np.array([0, 5, 250000], np.uint32))
     for then in ACTIVATIONS:
         yield rounded("activate", lambda g, _, x, then=then: g.activate(x, then), then, x=30 * x)
     yield trial("mul_columns", lambda g, _, x, z: g.mul_columns(x, z, 5), x=x, z=normal(3, 300))

@@ -21,6 +21,8 @@ from ..nodes import (
     MakeStreamGates,
     Map,
     MatchLength,
+    MeanParts,
+    NGramRows,
     Norm,
     Pick,
     PickBlocks,
@@ -29,24 +31,28 @@ from ..nodes import (
     RowMatrix,
     ScaleRows,
     Spread,
+    TokenNumbers,
     Turn,
 )
 from ..values import CachedTensor, Operand, Value
-from ..vocabulary import LEAST_LOGIT, Columns, LayerNorm, Rms
+from ..vocabulary import LEAST_LOGIT, Columns, LayerNorm, NGrams, Rms
 from .context import NO_OPERANDS, Lowering
 from .quantising import rounded_constants
 
 
 def embed(to: Lowering, node: Node, op: Embed) -> None:
-    width, state = op.weight.shape[1], to.memory.sampler_state
+    width, each = op.weight.shape[1], 1
     operands: dict[str, Operand] = {}
     if op.ids is None:
         assert op.positions is not None, "rows have ids or positions"
         operands["places"], ids = to.places(op.positions), "dense/ids/position"
     else:
-        ids = "dense/ids/sampled" if state else "dense/ids/uploaded"
-        operands |= {"sampled": state.sampled} if state else {}
-    constants: dict[str, Constant] = {"D": width, "WG": to.tuning.lanes.map_lanes, "SCALE": float(op.scale)}
+        computed = len(op.ids.shape) > 1
+        ids, operands = _ids(to) if not computed else ("dense/ids/uploaded", {})
+        each = math.prod(op.ids.shape[1:])
+    constants: dict[str, Constant] = {
+        "D": width, "WG": to.tuning.lanes.map_lanes, "SCALE": float(op.scale), "EACH": each,
+    }  # fmt: skip
     kernels, lanes = ["dense/embed"], "plain"
     if op.norm:
         kernels = ["dense/embed_norm", *_norm_parts(op.norm, width)]
@@ -60,9 +66,38 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
             (*kernels, ids, *shard.parts, f"lib/lanes/{lanes}"),
             constants | {"FIRST": shard.first, "ROWS": shard.rows} | shard.constants,
             operands | {"w": shard.slice},
-            groups=node.rows,
+            groups=node.rows * each,
             fixed_bytes=0,
         )
+
+
+def _ids(to: Lowering) -> tuple[str, dict[str, Operand]]:
+    """The part that finds the token of a row, and its operand."""
+    state = to.memory.sampler_state
+    return ("dense/ids/sampled", {"sampled": state.sampled}) if state else ("dense/ids/uploaded", {})
+
+
+def token_numbers(to: Lowering, node: Node, op: TokenNumbers) -> None:
+    ids, operands = _ids(to)
+    to.emit_elements(node, ("dense/token_numbers", ids), {}, operands, count=math.prod(op.y.shape))
+
+
+def ngram_rows(to: Lowering, node: Node, op: NGramRows) -> None:
+    how = op.how
+    constants: dict[str, Constant] = {"SIZE": how.size, "EACH": how.each, "ROWS": how.rows, "END": how.end}
+    table = CachedTensor(("ngrams", how), partial(_ngram_table, how))
+    to.emit_elements(node, ("dense/ngram_rows",), constants, {"table": table}, count=node.rows * how.rows)
+
+
+def _ngram_table(how: NGrams) -> npt.NDArray[np.uint32]:
+    """Multipliers as low and high word, then the number of rows and the first row of each choice."""
+    words = [(number & 0xFFFFFFFF, number >> 32) for number in how.multipliers[: how.size]]
+    return np.array([*words, *zip(how.counts, how.offsets, strict=True)], np.uint32)
+
+
+def mean_parts(to: Lowering, node: Node, op: MeanParts) -> None:
+    width = op.y.shape[1]
+    to.emit_elements(node, ("dense/mean_parts",), {"D": width, "PARTS": op.parts}, count=node.rows * width)
 
 
 def norm(to: Lowering, node: Node, op: Norm) -> None:

@@ -18,6 +18,8 @@ from .dense import (
     MakeStreamGates,
     Map,
     MatchLength,
+    MeanParts,
+    NGramRows,
     Norm,
     Pick,
     PickBlocks,
@@ -29,6 +31,7 @@ from .dense import (
     ScaleRows,
     ShiftRows,
     Spread,
+    TokenNumbers,
     Turn,
 )
 from .linear import Gemm, Quantise
@@ -77,6 +80,8 @@ __all__ = [
     "MakeStreamGates",
     "Map",
     "MatchLength",
+    "MeanParts",
+    "NGramRows",
     "Norm",
     "Pick",
     "PickBlocks",
@@ -95,6 +100,7 @@ __all__ = [
     "Spread",
     "Ssd",
     "TimeMix",
+    "TokenNumbers",
     "TokenShift",
     "Turn",
     "Wkv4",

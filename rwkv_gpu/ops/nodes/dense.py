@@ -7,7 +7,19 @@ from typing import ClassVar
 from ...gpu.shader import Constant
 from ..graph import Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Blocks, Cache, Choosing, Columns, LayerNorm, Pairing, Rms, SlotRows, StreamGates, Weight
+from ..vocabulary import (
+    Blocks,
+    Cache,
+    Choosing,
+    Columns,
+    LayerNorm,
+    NGrams,
+    Pairing,
+    Rms,
+    SlotRows,
+    StreamGates,
+    Weight,
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,32 @@ class RowMatrix(Op):
     x: Value
     m: Value
     y: Value
+
+
+@dataclass(frozen=True)
+class MeanParts(Op):
+    """y[t, d] = mean over i of x[t, i · D + d]"""
+
+    x: Value
+    parts: int
+    y: Value
+
+
+@dataclass(frozen=True)
+class TokenNumbers(Op):
+    """y[t] = 1 + the token of t, four times"""
+
+    ids: Value
+    y: Value
+
+
+@dataclass(frozen=True)
+class NGramRows(Op):
+    """Rows of a table, chosen by the last tokens"""
+
+    numbers: Value
+    how: NGrams
+    y: Value  # [T, rows]
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,10 @@ class Signals:
         self.on_signal(signal.SIGINT)
 
     def leave(self, number: int) -> None:
-        """Restores the terminal, and ends the process with the exit code of that signal."""
+        """Restores the terminal, removes unfinished files, and ends the process with the exit code of that signal."""
         self.restore_terminal()
+        if writing := sys.modules.get("rwkv_gpu.writer_lock"):  # a command that writes no file has not imported it
+            writing.remove_hidden_files()
         os._exit(128 + number)
 
     def restore_terminal(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import BadInput, printable
-from .writer_lock import WINDOWS, WriterLock, hidden_name
+from .writer_lock import WINDOWS, WriterLock, hidden_files, hidden_name
 
 PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between attempts on Windows, where scanners briefly open new files
 UNFINISHED = ".saving-"  # follows the target's name in the name of an unfinished file
@@ -109,6 +109,7 @@ def _replace(
     """Writes, syncs and checks the new file, and renames it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     made = target.with_name(hidden_name(target, f"{UNFINISHED}{secrets.token_hex(8)}"))
+    hidden_files.add(made)
     handle = os.open(made, flags, 0o600 if private else 0o666)
     try:
         with open(handle, "w+b") as file:
@@ -124,6 +125,7 @@ def _replace(
     finally:
         with contextlib.suppress(OSError):
             os.unlink(made)
+        hidden_files.discard(made)
 
 
 def _kept(target: Path) -> str:

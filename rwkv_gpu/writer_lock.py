@@ -18,6 +18,7 @@ SUFFIX = ".rwkv-gpu.lock"
 MOST = 1024  # bytes read of a lock file
 PAUSE = 0.05  # seconds between attempts
 TRIES = 20  # attempts to open a file that Windows is deleting
+hidden_files: set[Path] = set()  # locks and unfinished files of this process
 
 
 class WriterLock:
@@ -51,6 +52,7 @@ class WriterLock:
             os.close(handle)
         with contextlib.suppress(OSError):
             os.unlink(self._place)
+        hidden_files.discard(self._place)
         if not WINDOWS:
             os.close(handle)
 
@@ -62,6 +64,7 @@ class WriterLock:
             if handle is not None:
                 if lock(handle):
                     if _is_at(handle, self._place):
+                        hidden_files.add(self._place)
                         _sign(handle)
                         return handle
                 elif time.monotonic() >= until:
@@ -90,6 +93,13 @@ def hidden_name(target: Path, suffix: str) -> str:
     if len(data) > LONGEST_NAME:
         name = data[: LONGEST_NAME - 16].decode("utf-8", "ignore") + hashlib.sha256(data).hexdigest()[:16]
     return f".{name}{suffix}"
+
+
+def remove_hidden_files() -> None:
+    """Removes the hidden files of this process, which a signal is about to end."""
+    for path in tuple(hidden_files):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def lock(handle: int) -> bool:

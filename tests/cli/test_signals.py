@@ -97,6 +97,28 @@ def test_a_piped_chat_that_is_stopped_saves_its_messages(tmp_path, number):
     assert answer["content"]
 
 
+def test_a_signal_removes_the_unfinished_file(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from rwkv_gpu.cli.signals import Signals\n"
+        "Signals().start()\n"
+        "from rwkv_gpu.replace_file import replace_file\n"
+        "def write(file):\n"
+        "    file.write(b'half')\n"
+        "    print('writing', flush=True)\n"
+        f"    time.sleep({PATIENCE})\n"
+        "replace_file(sys.argv[1], write=write)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model.gguf")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "writing\n"
+        assert len(list(tmp_path.iterdir())) == 2  # the file and its lock
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_signal_script_names_only_commands_that_exist():
     assert random_signals.ARGUMENTS.keys() <= COMMANDS.keys()
 

@@ -54,7 +54,9 @@ def modelfile_of(body: dict[str, Any]) -> Modelfile:
     given = typed(dict, body.get("parameters") or {}, "parameters")
     settings, context, _ = parameters((name, value) for name, value in given.items() if value is not None)
     messages = tuple(_message(one) for one in typed(list, body.get("messages") or [], "messages"))
-    licences = body.get("license") or ""
+    licences = body.get("license") or []
+    if not isinstance(licences, list):
+        licences = [typed(str, licences, "license")]
     base = _text(body, "from") or file.base
     if not base:
         raise ApiError(400, "from is missing; it must be the name of a model", param="from")
@@ -65,7 +67,7 @@ def modelfile_of(body: dict[str, Any]) -> Modelfile:
         {**file.settings, **settings},
         context or file.context,
         messages=messages or file.messages,
-        license="\n\n".join(map(str, licences)) if isinstance(licences, list) else str(licences) or file.license,
+        license="\n\n".join(map(str, licences)) or file.license,
     )
 
 

@@ -278,7 +278,7 @@ def test_a_preset_is_created_used_shown_replaced_and_deleted(tmp_path):
             {"model": "../b", "system": "a", "from": "given"}, {"model": "b", "modelfile": "FROM /etc/passwd"},
             {"model": "b", "modelfile": "FROM given\nADAPTER /etc/passwd"},
             {"model": "b", "template": "{{ nonsense . }}", "from": "given"},
-            {"model": "b", "messages": 3, "from": "given"},
+            {"model": "b", "messages": 3, "from": "given"}, {"model": "b", "license": {"a": 1}, "from": "given"},
         ]  # fmt: skip
         for body in bad:
             status, _, answer = server.request("POST", "/api/create", body, **KEY)

@@ -71,6 +71,11 @@ ABSENT_OF_VLLM = {
         "this option of vLLM is not supported; leave it out",
     ),
 }  # fmt: skip
+# A form of the answer, by names of other APIs. To ignore it would give another answer.
+FORMS = (
+    "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "json_schema", "regex",
+    "response_format", "schema", "structured_outputs",
+)  # fmt: skip
 
 CHAT = Fields(
     honoured=SAMPLING
@@ -100,8 +105,7 @@ CHAT = Fields(
         ),
         "echo": "answers are without the prompt; leave it out",
         "documents": "give them as chat_template_kwargs.documents",
-        "functions": "functions are the old form of tools; use tools",
-        "function_call": "function_call is the old form of tool_choice; use tools and tool_choice",
+        **dict.fromkeys(("functions", "function_call"), "this is the old form; use tools and tool_choice"),
     },
 )  # fmt: skip
 
@@ -138,6 +142,7 @@ RESPONSES = Fields(
         "conversation": "conversations are not stored; use previous_response_id, or send all of it as input",
         "background": "answers in the background are not supported; use stream, with resumable",
         "prompt": "prompts are not stored here; send their text as input",
+        **dict.fromkeys(("guided_choice", "json_schema", "response_format"), "give a schema as text.format"),
     },
 )  # fmt: skip
 
@@ -183,6 +188,7 @@ MESSAGES = Fields(
     refused={
         "mcp_servers": "the server calls no other servers; call tools yourself",
         "container": "there are no containers here; leave it out",
+        **dict.fromkeys(FORMS, "give a schema as output_config.format"),
     },
 )  # fmt: skip
 
@@ -191,13 +197,12 @@ _OLLAMA_IGNORED = {
     "context": "common prefixes of prompts are found without it",
     "truncate": "an input that is too long is refused",
 }
-OLLAMA_CHAT = Fields(_OLLAMA | {"messages", "tools"}, {**COMMON_IGNORED, **_OLLAMA_IGNORED})
+_OLLAMA_REFUSED = dict.fromkeys(FORMS, "give a schema as format")
+OLLAMA_CHAT = Fields(_OLLAMA | {"messages", "tools"}, {**COMMON_IGNORED, **_OLLAMA_IGNORED}, _OLLAMA_REFUSED)
 OLLAMA_GENERATE = Fields(
     _OLLAMA | {"prompt", "suffix", "system", "raw", "images"},
     {**COMMON_IGNORED, **_OLLAMA_IGNORED},
-    {
-        "template": "templates come with the model; use raw for a prompt of your own",
-    },
+    {**_OLLAMA_REFUSED, "template": "templates come with the model; use raw for a prompt of your own"},
 )
 OLLAMA_EMBED = Fields(
     frozenset({"model", "input", "keep_alive", "dimensions", "truncate"}),

@@ -29,7 +29,7 @@ def command(repo: str, file: str | None, to: str, revision: str | None) -> None:
     models, HF_ENDPOINT for another hub. `rwkv-gpu pull` downloads into the folder of models instead.
     """
     if not REPOSITORY.fullmatch(repo):
-        raise BadInput(f"{repo!r} names no repository of the hub; give OWNER/NAME")
+        raise BadInput(f"{repo!r} names no repository of the hub; give OWNER/NAME; `rwkv-gpu pull` takes short names")
     source = hub(revision=revision or "main").repository(repo)
     with download_bar(Screen()) as bar:
         files = source.files()

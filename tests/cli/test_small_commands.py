@@ -184,7 +184,7 @@ def test_a_download_prints_the_path_and_reports_a_failure_in_one_line(monkeypatc
         for arguments, message in (
             (["owner/none", "a.gguf"], "cannot download owner/none: not found (404): check the name and the revision"),
             (["owner/name", "d.gguf"], "owner/name has no file d.gguf; it has a.gguf, b/c.gguf"),
-            (["qwen3.5:4b"], "give OWNER/NAME; `rwkv-gpu pull` takes short names"),
+            (["a:1b"], "'a:1b' names no repository of the hub; give OWNER/NAME; `rwkv-gpu pull` takes short names"),
         ):
             failed = run("download", *arguments)
             assert (failed.exit_code, failed.stderr) == (2, f"rwkv-gpu: {message}\n")

@@ -103,10 +103,10 @@ def test_a_state_that_does_not_fit_is_refused_in_one_line(tmp_path):
 
     good = tuned()
     refused("is not a tuned state", arrays=good, kind="lora")
-    refused("a state of 'rwkv6'", arrays=good, arch="rwkv6")
+    refused("a state for 'rwkv6'", arrays=good, arch="rwkv6")
     refused(r"has the shape \[2, 2\]", arrays={"blk.0.wkv": np.ones((2, 2), np.float32)})
     refused("no such state", arrays={"blk.0.nothing": np.ones((2, 2), np.float32)})
-    refused("'llama' attends", name="tiny-llama.gguf", arrays=good, arch="llama")
+    refused("'llama' has attention", name="tiny-llama.gguf", arrays=good, arch="llama")
 
 
 @pytest.fixture

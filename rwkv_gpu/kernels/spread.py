@@ -87,7 +87,8 @@ def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, wa
     """The estimated cost per multiprocessor, in the unit of `Waits`."""
     along_k = subgroups_along_k(config)
     stages = -(-width // (config.columns * parts))
-    a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1) + waits.unit * (4 // config.pairs - 1)
+    units = waits.unit * (4 // config.pairs - 1)
+    a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1) + units
     joining = waits.joining + waits.part * parts + waits.fragment * high if parts > 1 else 0
     return rounds * (stages * a_stage + joining * config.fragments_of_x)
 

@@ -41,11 +41,11 @@ TIME_MIX_DECODE = Kernel(
         LORA_WEIGHTS,
         FLOAT_FORMAT.maybe(),
         Hole("value", ("rwkv/decode/own_value", "rwkv/decode/first_layer_value")),
-        Hole("output", ("rwkv/decode/floats", "rwkv/decode/quantise")),
+        Hole("output", tuple(f"rwkv/decode/{part}" for part in ("floats", "quantise", "round"))),
         SUM,
         PLAIN,
     ),
-    ("formats/halves", "formats/runs", *QUANTISING, "lib/activation"),
+    ("formats/halves", "formats/runs", *QUANTISING, *ROUNDING_IN_UNITS, "lib/activation"),
     tolerance=CLOSE,
     part_needs=LANE_ALONE,
 )

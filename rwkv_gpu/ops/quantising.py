@@ -165,9 +165,11 @@ def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> boo
         adds = norm is None or (op.has(AddResidual) and target.can.subgroup_width >= op.config.fragment)
         room = binds(op, node.rows, target, 1 + (norm is not None))
         return plain and adds and room and columns % MATRIX_STEP == 0
-    if not isinstance(op, Attend | Conv1d | Ssd | GatedDeltaRule | Wkv6) or norm or op.quantises:
+    if not isinstance(op, Attend | Conv1d | Recurrence) or norm or op.quantises:
         return False
     by_row, buffers = graph.shape.row_each, RECURRENCE_BUFFERS + 1
+    if isinstance(op, TimeMix):
+        by_row = takes_one_row(op, graph.shape, target)
     if isinstance(op, Attend):
         shares = lanes_share_keys(op.cache, op.how, target.tuning, target.can)
         by_row, buffers = graph.shape.decode and shares and op.chosen is None, ATTENTION_BUFFERS

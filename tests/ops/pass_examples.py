@@ -252,6 +252,13 @@ def read_after_delta_rule(g, w, s, x):
     return {"y": g.linear(g.gated_delta_rule([qkv], beta, decay, x, how, s["state"]), w["out"])}
 
 
+def read_after_time_mix(g, w, s, x):
+    r, k, v = g.linears([x] * 3, [w["r"], w["k"], w["v"]])
+    made = g.linears([x] * len(LORA), [w[name] for name in LORA], then=list(LORA.values()))
+    mixed = Mixed(r=r, k=k, v=v, v_first=x, **dict(zip(LORA, made, strict=True)))
+    return {"y": g.linear(g.time_mix(mixed, w["vectors"], 64e-5, s["state"]), w["out"])}
+
+
 def three_formats(g, w, _, x):
     q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
     return {"q": q, "k": k, "v": v}
@@ -652,6 +659,16 @@ READ_AS_INTEGERS = {
             **vectors("gain"),
             **dict.fromkeys(("r", "k", "v", "gate", "decay"), ("F32", (D, D))),
             "vectors": ("F32", (3, D)),
+            "out": PACKED,
+        },
+        **TWO_HEADS,
+    ),
+    "time mix": Example(
+        read_after_time_mix,
+        {
+            **vectors("gain"),
+            **dict.fromkeys(("r", "k", "v", *LORA), ("F32", (D, D))),
+            "vectors": ("F32", (5, D)),
             "out": PACKED,
         },
         **TWO_HEADS,

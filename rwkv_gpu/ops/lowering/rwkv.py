@@ -14,7 +14,7 @@ from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
 from .context import Lowering
 from .quantising import rounded_constants
-from .states import through_rows
+from .states import through_rows, written
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: limited by 16 KiB of workgroup memory
 ABSENT = 0xFFFFFFFF  # index of a missing part of a stack
@@ -139,11 +139,9 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
         gates = ("rwkv/decode/gates",)
         constants["GATES"] = tuple(ABSENT if gate is None else gate.offset // 16 for gate in op.gates)
         operands["stack"] = op.x.w.root
-    quantise: tuple[str, ...] = ("rwkv/decode/floats",)
-    if op.quantises:
-        quantise = ("rwkv/decode/quantise", *STORES_QUANTISED[:2])
-        constants |= op.quantises.constants
-        operands["quantised"] = op.quantises.value
+    output, more, bound = written(to, node, "rwkv/decode", op.quantises, STORES_QUANTISED[:2])
+    operands |= bound
+    constants |= more
     constants |= {name: value.offset // 16 for name, value in {"R": op.x.r, "K": op.x.k, "V": op.x.v}.items()}
     to.emit(
         node,
@@ -154,7 +152,7 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
             *gates,
             "rwkv/decode/first_layer_value" if op.x.v_first is not None else "rwkv/decode/own_value",
             "lib/sum/subgroup" if lanes_per_row > 1 else "lib/sum/single_lane",
-            *quantise,
+            *output,
             "lib/lanes/plain",
         ),
         constants,

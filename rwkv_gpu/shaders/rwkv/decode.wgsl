@@ -175,6 +175,21 @@ fn quantise_output(at: Place, lane: u32) {
     }
 }
 
+//# round: y is also written as float16. Decays are no longer needed then.
+// needs kernel: decays_at; lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
+@group(0) @binding(9) var<storage, read_write> rounded: array<vec2u>;    // in the layout of round_rows, without exponents
+
+const_assert WG >= N4;
+
+fn collect_output(value: f32, n: u32) { decays[n] = value; }
+
+fn quantise_output(at: Place, lane: u32) {
+    workgroupBarrier();
+    if lane < N4 {
+        rounded[place_of_four(at.token, at.head * N4 + lane, D4)] = halves_of(in_units(decays_at(lane)));
+    }
+}
+
 //# several_rows: Several sequences, each with one row.
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [T]
 

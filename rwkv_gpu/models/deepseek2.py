@@ -170,7 +170,7 @@ def _indexed_layers(source: HybridFile) -> list[bool]:
         return [not shares or i < 2 or i % 4 == 2 for i in range(layers)]
     found = source.flags("attention.indexer.types")
     if not found[0]:
-        raise source.tensors.bad(f"metadata key '{key}'", str(found), "true for the first layer")
+        raise source.tensors.bad(f"metadata key '{key}'", "false for the first layer", "true")
     return found
 
 

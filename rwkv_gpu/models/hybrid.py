@@ -9,6 +9,7 @@ import numpy as np
 
 from rwkv_gpu.errors import UnsupportedModel
 
+from ..gguf.cursor import shown
 from ..gguf.file import REQUIRED, GGUFFile
 from ..ops.vocabulary import (
     Attention,
@@ -322,7 +323,7 @@ class HybridFile:
         key, layers = f"{self.arch}.{key}", self.sizes.layers
         said = np.asarray(self.file.metadata.get(key))
         if said.ndim != 1 or len(said) < layers or said.dtype.kind not in "biu":
-            raise self.tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
+            raise self.tensors.bad(f"metadata key '{key}'", shown(self.file.metadata.get(key)), f"{layers} booleans")
         return [bool(one) for one in said[:layers]]
 
     def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:

@@ -12,7 +12,8 @@ import pytest
 
 from tests.fuzz.fuzzing import fuzz
 from tests.fuzz.hubs import breaking
-from tests.fuzz.run_mutants import run_here
+from tests.fuzz.mutants import structural
+from tests.fuzz.run_mutants import outcome, run_here
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.writers import COMMANDS, check_writers, inputs, tree
 from tests.process import posix
@@ -85,3 +86,11 @@ def test_inputs_of_a_seed_are_the_same_in_every_run(tmp_path: Path) -> None:
         fuzz(TARGETS["header"], 0, 7, tmp_path / "last")
         seen.append((tmp_path / "last").read_text())
     assert seen[0] == seen[1]
+
+
+def test_a_list_of_the_wrong_kind_is_refused_in_one_short_line(tmp_path: Path) -> None:
+    """Mutant 2616 of this model swaps the vocabulary and the flags of layers."""
+    what, data = structural(2616, ["tiny-dots3note"])
+    path = tmp_path / "model.gguf"
+    path.write_bytes(data)
+    assert (what, outcome(path)) == ("tiny-dots3note: swap_two_rows", "BadFile")

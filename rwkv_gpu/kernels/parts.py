@@ -150,6 +150,7 @@ PART_NEEDS: dict[str, Needs] = {
     "moe/sort/ranked": Needs(lanes=2),
     "rwkv/shift_output/quantise": Needs(lanes=8, buffers=9),
     "rwkv/shift_output/round": Needs(f16=True, matrix_units=True, buffers=9),
+    "rwkv/decode/round": Needs(f16=True, matrix_units=True, buffers=11),
     "rwkv/decode/quantise": Needs(lanes=8, buffers=9),
     "recurrence/y/quantise": Needs(lanes=8, buffers=10),
     "recurrence/y/round": Needs(f16=True, matrix_units=True, buffers=10),

@@ -15,7 +15,7 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import Mixed, State
 from ..trials import Array, Past, Stored, Trial
-from .common import BY_NAME, decode_batch, normal, ragged
+from .common import BY_NAME, decode_batch, normal, ragged, read_as_integers, read_on_units
 
 OUTER = "decay", "sigmoid", "none", "sigmoid"  # activations of the products of w, a, gate, v_gate
 
@@ -31,7 +31,11 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield from _time_mix(name, tuning, "prefill", batches["prefill"], 64)
     tuning = default_tuning(can).changed(state_lanes_per_row=8, lora_rows=4)  # a single lane without subgroups
     for step in ("decode", "one row"):
-        yield from _time_mix("lanes share rows", tuning, step, batches[step], 64)
+        trials = list(_time_mix("lanes share rows", tuning, step, batches[step], 64))
+        yield from trials
+        if step == "decode":
+            yield from read_as_integers(trials[0], 192, can)
+            yield from read_on_units(trials[0], 192, can)
         for fmt in FLOATS:
             yield _loras("lanes share rows", tuning, step, batches[step], fmt.name)
     yield from _quantised(can, batches)
@@ -113,24 +117,17 @@ def _rounded(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
 
 
 def _quantised(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
-    """Norms and time mixes that write integers for a product."""
+    """A token shift that writes integers for a product."""
     config = next((config for _, config in gemm_trials(can).values() if config.reads_quantised), None)
     if config is None:
         return
     allowed, batch = 10 * config.tolerance.result, batches["decode"]
-    shift, wkv = State("shift", (192,)), State("wkv", (3, 64, 64))
-    tuning = default_tuning(can).only(config).changed(fuses_token_shift=False, state_lanes_per_row=8)
+    shift = State("shift", (192,))
+    tuning = default_tuning(can).only(config).changed(fuses_token_shift=False)
     weights = {"w": normal(192) + 1, "b": normal(192, seed=1), "mix": normal(2, 192, seed=2)}
     stored = {n: Stored.of(a) for n, a in weights.items()} | {"m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
     yield Trial(
         "norm_shift_mix", "quantised", "", tuning,
         lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
         {"x": normal(4, 192, seed=3)}, stored, allowed, Past(batch, {"shift": normal(4, 192)}),
-    )  # fmt: skip
-    inputs, vectors = _mixed(4, 64)
-    yield Trial(
-        "time_mix", "quantised", "", tuning,
-        lambda g, w, /, **x: g.linear(g.time_mix(Mixed(**x), w["vectors"], 64e-5, wkv), w["m"]),
-        inputs, {"vectors": Stored.of(vectors), "m": stored["m"]}, allowed,
-        Past(batch, {"wkv": normal(4, 3, 64, 64)}),
     )  # fmt: skip

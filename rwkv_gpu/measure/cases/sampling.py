@@ -67,11 +67,15 @@ def _sampled_ids(name: str, tuning: Tuning) -> Iterator[Trial]:
     weights = {n: Stored.of(normal(*shape, seed=i)) for i, (n, shape) in enumerate(
         {"w": (11, 256), "gain": (256,), "shift": (256,)}.items()
     )}  # fmt: skip
+    draws = _draws("greedy", SAMPLERS["greedy"], len(ids))
+    yield Trial(
+        "token_numbers", "sampled ids", name, tuning, lambda g, _, ids: g.token_numbers(ids), {"ids": ids}, draws=draws
+    )
     for normed in (False, True):
         yield Trial(
             "embed", f"sampled ids{', normed' * normed}", name, tuning,
             lambda g, w, ids, normed=normed: g.embed(
                 w["w"], ids, norm=LayerNorm(w["gain"], w["shift"], 1e-5) if normed else None
             ),
-            {"ids": ids}, weights, EXACT.result, draws=_draws("greedy", SAMPLERS["greedy"], len(ids)),
+            {"ids": ids}, weights, EXACT.result, draws=draws,
         )  # fmt: skip

@@ -39,9 +39,12 @@ fn list_of(t: u32, head: u32) -> u32 { return (t * LISTS + head % LISTS) * LENGT
 fn block_of(index: u32, head: u32) -> Block {
     var block = nth_block(index, 1u, 1u);
     var least = 0u;     // the number of positions, found by halving
-    var most = LENGTH;
-    while least < most && block.count > 0u {
+    var most = select(0u, LENGTH, block.count > 0u);
+    for (var n = 1u; n <= LENGTH; n *= 2u) {
         let middle = (least + most) / 2u;
+        if least == most {
+            break;
+        }
         if chosen[list_of(block.first, head) + middle] == NO_KEY {
             most = middle;
         } else {

@@ -90,7 +90,7 @@ def attend(
 ) -> Array:
     """Attention of the last n positions of a sequence: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]
 
-    `bounds` is the input that `how.bounds` or `how.ends` names, and `biases` what `relative_biases` returns.
+    `bounds` is the input that `how.limits` names, and `biases` what `relative_biases` returns.
     """
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)

@@ -638,8 +638,7 @@ class Reference(Ops[Array]):
         sinks = self.weights[how.sinks.name] if how.sinks else None
         biases = relative_biases(self.weights[how.biases.name], how.heads, causal=how.causal) if how.biases else None
         y = np.empty_like(q)
-        given = how.bounds or how.ends
-        bounds = self.batch.given[given] if given else None
+        bounds = self.batch.given[how.limits] if how.limits else None
         for segment in self.batch.segments:
             mine = segment.rows
             past = segment.past(cache.window)
@@ -648,7 +647,7 @@ class Reference(Ops[Array]):
                 y[mine] = attend(q[mine], *seen, how, sinks, None if bounds is None else bounds[mine], biases)
                 continue
             for t in range(mine.start, mine.stop):
-                y[t] = _attend_to_chosen(q[t], *seen, chosen[t])
+                y[t] = _attend_to_chosen(q[t], *seen, chosen[t], sinks)
         return y.reshape(len(q), -1)
 
     def write_keys(self, k: Array, v: Array, cache: Cache, how: Attention) -> None:
@@ -712,8 +711,7 @@ class Reference(Ops[Array]):
                 y[mine] = attend(q[mine], keys, keys[..., :inner], windowed, sinks)
                 continue
             for t in range(mine.start, mine.stop):
-                own = keys[chosen[t, 0][chosen[t, 0] != NO_KEY]]
-                y[t] = attend(q[t : t + 1], own, own[..., :inner], None, sinks)
+                y[t] = _attend_to_chosen(q[t], keys, keys[..., :inner], chosen[t], sinks)
         return y.reshape(len(z), -1)
 
     def choose_keys(self, q: Array, k: Array, weights: Array | None, cache: Cache, how: KeyIndex) -> Array:
@@ -790,15 +788,17 @@ def _block_scores(scores: Array, how: KeyIndex) -> Array:
     return most
 
 
-def _attend_to_chosen(q: Array, keys: Array, values: Array, chosen: Array) -> Array:
-    """Attention of one row to the positions chosen for each KV head, or for all: q [H, N], keys [L, KV, N]"""
-    grouped = q.reshape(keys.shape[1], -1, q.shape[1])
-    y = np.empty_like(grouped)
+def _attend_to_chosen(q: Array, keys: Array, values: Array, chosen: Array, sinks: Array | None) -> Array:
+    """Attention of one row to the positions chosen for each KV head, or for all: q [H, N], keys [L, KV, N]: [H, V]"""
+    kv = keys.shape[1]
+    grouped, by_head = q.reshape(kv, -1, q.shape[1]), None if sinks is None else sinks.reshape(kv, -1)
+    found = []
     for head, of_head in enumerate(grouped):
         own = chosen[head % len(chosen)]
         own = own[own != NO_KEY]
-        y[head] = attend(of_head[None], keys[own, head : head + 1], values[own, head : head + 1], None)[0]
-    return y.reshape(q.shape)
+        sink = None if by_head is None else by_head[head]
+        found.append(attend(of_head[None], keys[own, head : head + 1], values[own, head : head + 1], None, sink)[0])
+    return np.concatenate(found)
 
 
 def _averaged(s: Array, k: Array, v: Array) -> Array:

@@ -461,7 +461,7 @@ class Tracer(Ops[Value]):
         chosen: Value | None = None,
     ) -> Value:
         y = Value((self.rows, how.heads * cache.size))
-        bounds = self.given(how.bounds or how.ends) if how.bounds or how.ends else None
+        bounds = self.given(how.limits) if how.limits else None
         if k is None or v is None:
             self._append(nodes.Attend(q, cache, how, y, cached=True, bounds=bounds, chosen=chosen))
             return y

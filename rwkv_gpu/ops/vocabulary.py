@@ -292,6 +292,11 @@ class Attention:
     # never fall from row to row, and the step has one text. "": none; else it is not causal and has no window.
     bounds: str = ""
 
+    @property
+    def limits(self) -> str:
+        """The name of the input of the step that limits what queries see; "" without one."""
+        return self.bounds or self.ends
+
 
 @dataclass(frozen=True)
 class LatentAttention:

@@ -17,7 +17,7 @@ class Attend(Op):
     how: Attention
     y: Value
     cached: bool = False  # whether k and v of the rows are in the cache already
-    bounds: Value | None = None  # the input named by `how.bounds` or `how.ends`
+    bounds: Value | None = None  # the input named by `how.limits`
     chosen: Value | None = None  # positions that each row, or each KV head of a row, attends to, [T, lists, W]
     whole_norms: tuple[Rms, Rms] | None = None  # norms of q and k, each over all heads together
     gate: Value | None = None  # factor of the result

@@ -202,9 +202,9 @@ def whole_norms_into_attention(graph: Graph, _target: Target) -> int:
     """
     fired = 0
     for node in list(graph.nodes) if graph.shape.decode and not graph.shape.shared_pages else []:
-        plain = isinstance(node.op, Attend) and node.op.how.norms is None and node.op.chosen is None
-        if isinstance(node.op, Attend) and plain and not node.op.cached:
-            fired += _fuse_norms(graph, node, node.op)
+        op = node.op
+        if isinstance(op, Attend) and not op.cached and op.how.norms is None and op.chosen is None:
+            fired += _fuse_norms(graph, node, op)
     return fired
 
 

@@ -166,13 +166,7 @@ class AttendsToLatents:
     def caches(self) -> Sequence[Cache]:
         return self.p.caches
 
-    def __call__(
-        self,
-        g: Ops[Tensor],
-        x: Tensor,
-        add: Tensor | None,
-        eps: float,  # noqa: ARG002 - its norm knows
-    ) -> Tensor:
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:  # noqa: ARG002
         return latent_self_attention(g, self.p, x, add)
 
     def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:  # noqa: ARG002 - its norm knows
@@ -188,14 +182,13 @@ class GatedFeed:
     states = ()
     caches = ()
 
-    def __call__(
-        self,
-        g: Ops[Tensor],
-        x: Tensor,
-        add: Tensor | None,
-        eps: float,  # noqa: ARG002 - its norm knows
-    ) -> Tensor:
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:  # noqa: ARG002
         return output(g, self.p.output, inner(g, self.p, x), add)
+
+
+def norm_before(weight: Weight | None, eps: float) -> Rms | None:
+    """The norm of a block's input; None if the input is normed already."""
+    return Rms(weight, eps) if weight else None
 
 
 @dataclass(frozen=True)
@@ -209,7 +202,7 @@ class Experts:
     caches = ()
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:
-        return mixture(g, self.p, x, Rms(self.norm, eps) if self.norm else None, add, scale=self.scale)
+        return mixture(g, self.p, x, norm_before(self.norm, eps), add, scale=self.scale)
 
 
 @dataclass(frozen=True)
@@ -366,7 +359,7 @@ class HybridFile:
         q, k, v = take_qkv(tensors, at, rows, width)
         return Attends(
             SelfAttention(
-                norm=Rms(norm, self.sizes.eps) if norm else None,
+                norm=norm_before(norm, self.sizes.eps),
                 q=q,
                 k=k,
                 v=v,

@@ -15,7 +15,6 @@ from ..ops.vocabulary import (
     HeadNorms,
     HeadRows,
     Ops,
-    Rms,
     RowRange,
     State,
     Tensor,
@@ -23,7 +22,7 @@ from ..ops.vocabulary import (
 )
 from .block_index import BlockIndex, chosen_blocks
 from .experts import ExpertSizes
-from .hybrid import Block, Hybrid, HybridFile
+from .hybrid import Block, Hybrid, HybridFile, norm_before
 from .tensors import Tensors
 
 INTERVAL = 4  # every fourth layer has full attention, unless the file states another interval
@@ -51,7 +50,7 @@ class DeltaNet:
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:
         weights = [self.qkv, self.gate, *self.rates]
-        qkv, gate, *rates = g.linears([x] * len(weights), weights, norm=Rms(self.norm, eps) if self.norm else None)
+        qkv, gate, *rates = g.linears([x] * len(weights), weights, norm=norm_before(self.norm, eps))
         mixed = g.conv1d(qkv, self.conv, self.past, then="silu")
         y = g.gated_delta_rule([mixed], rates[0], rates[-1], gate, self.rule, self.state)
         return g.linear(y, self.output, add=add)
@@ -86,15 +85,14 @@ class GatedAttention:
         if self.index:
             weights, biases = [*weights, self.index.q, self.index.k], (*biases, None, None)
             then += "none", "none"
-        norm = Rms(self.norm, eps) if self.norm else None
+        norm = norm_before(self.norm, eps)
         q, k, v, gate, *index = g.linears([x] * len(weights), weights, then=then, bias=biases, norm=norm)
         chosen = chosen_blocks(g, self.index, *index) if self.index else None
         return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how, chosen=chosen), gate), self.output, add=add)
 
     def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:
         """Writes the keys and values of norm(x)."""
-        norm = Rms(self.norm, eps) if self.norm else None
-        k, v = g.linears([x] * 2, [self.k, self.v], bias=self.biases[1:3], norm=norm)
+        k, v = g.linears([x] * 2, [self.k, self.v], bias=self.biases[1:3], norm=norm_before(self.norm, eps))
         g.write_keys(k, v, self.cache, self.how)
 
 

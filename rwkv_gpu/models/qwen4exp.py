@@ -17,11 +17,12 @@ from ..ops.vocabulary import Attention, KeyIndex, NGrams, Ops, State, Tensor, We
 from .block_index import take_block_index
 from .experts import ExpertSizes, take_mixture
 from .hybrid import Experts, Hybrid, HybridFile
+from .hyper_connections import STREAMS
 from .qwen35 import INTERVAL, DeltaNet, GatedAttention, take_delta_net, take_gated_attention
 from .tensors import Tensors
 
 ARCH = "qwen4exp"
-MOST_STREAMS, MOST_GRAM, MOST_TAPS, MOST_ROWS = 16, 8, 32, (1 << 31) - 1
+MOST_GRAM, MOST_TAPS, MOST_ROWS = 8, 32, (1 << 31) - 1
 LARGEST_BLOCK = 16  # tap limit of the convolution that averages the keys of a block
 LEAST = 1e-6  # lower bound of the magnitude whose root a gate takes
 
@@ -109,7 +110,7 @@ def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = HybridFile(file)
     layers, experts = range(source.sizes.layers), source.read_experts(normalise=True)
-    count = source.integer("hyper_connection.count", 2, MOST_STREAMS)
+    count = source.integer("hyper_connection.count", *STREAMS)
     recurrent, ratios = source.recurrent_layers(INTERVAL), source.by_layer("attention.compress_ratios", LARGEST_BLOCK)
     table, at = _take_table(source, count)
     blocks = [(_take_first(source, ratios[i], i, recurrent[i]), _take_experts(source, experts, i)) for i in layers]
@@ -155,11 +156,8 @@ def _take_experts(source: HybridFile, experts: ExpertSizes, i: int) -> Experts:
 
 def _take_mixer(source: HybridFile, at: str, count: int, *, last: bool = False) -> Mixer:
     """Takes a mixer. Its hidden numbers are divided by the number of streams, and so are those that add a branch."""
-    tensors, width, rank = (
-        source.tensors,
-        count * source.sizes.width,
-        source.integer("hyper_connection.low_rank", 1, 1 << 14),
-    )
+    tensors, width = source.tensors, count * source.sizes.width
+    rank = source.integer("hyper_connection.low_rank", 1, 1 << 14)
     down = tensors.take(f"{at}_down.weight", rank, width)
     inject = None if last else tensors.take(f"{at}_inject.weight", count, width)
     return Mixer(
@@ -213,7 +211,7 @@ def _take_table(source: HybridFile, count: int) -> tuple[NGramTable | None, int]
 
 def _read_ngrams(source: HybridFile, rows: int) -> NGrams:
     """How tokens choose rows of the table, which has this many; refuses a choice outside of it."""
-    file, at = source.file, f"{source.arch}.ple"
+    at = f"{source.arch}.ple"
     size, each = source.integer("ple.ngram_size", 2, MOST_GRAM), source.integer("ple.heads_per_ngram", 1, 64)
     choices = (size - 1) * each
     multipliers, counts, offsets = (
@@ -223,7 +221,7 @@ def _read_ngrams(source: HybridFile, rows: int) -> NGrams:
     for count, first in zip(counts, offsets, strict=True):
         if not (0 < count <= MOST_ROWS and first + count <= min(rows, MOST_ROWS)):
             what = f"metadata key '{at}.head_offsets'"
-            raise Tensors(file).bad(what, f"rows {first} to {first + count}", f"some of the {rows} rows of the table")
+            raise source.tensors.bad(what, f"rows {first} to {first + count}", f"some of the {rows} rows of the table")
     end = source.integer("ple.eos_token_id", 0, source.sizes.vocabulary - 1)
     return NGrams(size, each, multipliers, counts, offsets, end)
 

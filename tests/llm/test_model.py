@@ -17,7 +17,7 @@ from rwkv_gpu.llm.load_options import DeviceOptions
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.gguf.writer import I32, array_key, number, with_keys, written
 from tests.golden_files import OWN
-from tests.process import PATIENCE
+from tests.process import PATIENCE, until
 
 DEVICE_OF = DeviceOptions.open
 MODELS = ["tiny-rwkv7", "tiny-qwen3"]
@@ -94,12 +94,9 @@ def test_an_answer_keeps_a_dropped_model_open_until_it_is_read():
 
 
 def test_a_dropped_model_ends_its_thread():
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu").generate("hello", max_tokens=2)
-    for thread in threading.enumerate():
-        if thread.name == "rwkv-gpu":
-            thread.join(2)
-    assert threading.active_count() == before
+    until(lambda: {*threading.enumerate()} <= before)
 
 
 def test_a_closed_model_raises_closed(llm):

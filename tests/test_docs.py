@@ -12,7 +12,8 @@ from rwkv_gpu.models.registry import MODELS
 from rwkv_gpu.ops.passes import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+FOLDERS = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "profiles").glob("*.md")]
+PAGES = [*sorted(FOLDERS), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 PLACE = r"\(`((?:rwkv_gpu|tests)/[\w/.]+)`\)[^`]*?(?:`[^`\n]*`[^`]*?)*?\n\n"  # a place, and the code block after it
 EXAMPLES = re.findall(PLACE + r"((?:        .*\n|\n(?=        ))+)", EXTENDING)

@@ -26,7 +26,7 @@ from rwkv_gpu.cli.options import device_option, numbers
 from rwkv_gpu.gguf.header import Described, Value, write_header
 from rwkv_gpu.llm.images import MARKER, ImagePrompt
 from rwkv_gpu.measure.quants import QUANTS
-from rwkv_gpu.measure.shapes import SHAPES, Transformer
+from rwkv_gpu.measure.shapes import SHAPES, Shape, sizes, transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, Noise, noise, write
 from rwkv_gpu.vision import encoder
 
@@ -38,7 +38,7 @@ DEEPSTACK = 8, 16, 24  # layers of Qwen3-VL's tower whose outputs are used
 class Seeing:
     """A language model and the sizes of its tower."""
 
-    text: Any  # a `Transformer`
+    text: Shape
     kind: str  # type of the projector
     side: int  # pixels
     patch: int
@@ -51,12 +51,12 @@ class Seeing:
     @property
     def small(self) -> "Seeing":
         """The same model with narrow rows, to try the command."""
-        sizes = {"layers": 4, "width": 256, "inner": 512, "heads": 2, "kv_heads": 1, "size": 128, "vocabulary": 1024}
-        return replace(self, text=replace(self.text, **sizes), width=64, inner=128, heads=2)
+        text = replace(self.text, keys=self.text.keys | sizes(4, 256, 512, 2, 1, 128), vocabulary=1024)
+        return replace(self, text=text, width=64, inner=128, heads=2)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """The names and shapes of the tensors of the projector."""
-        width, out, pixels = self.width, self.text.width, (self.width, 3, self.patch, self.patch)
+        width, out, pixels = self.width, self.text.keys["embedding_length"], (self.width, 3, self.patch, self.patch)
         pixtral, joined = self.kind == "pixtral", 4 * self.width
         yield "v.patch_embd.weight", pixels
         for i in range(self.layers):
@@ -97,7 +97,7 @@ class Seeing:
         sizes = {
             "embedding_length": self.width, "feed_forward_length": self.inner, "block_count": self.layers,
             "attention.head_count": self.heads, "attention.layer_norm_epsilon": 1e-6, "image_size": self.side,
-            "patch_size": self.patch, "projection_dim": self.text.width,
+            "patch_size": self.patch, "projection_dim": self.text.keys["embedding_length"],
             "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
         }  # fmt: skip
         metadata: dict[str, Value] = {"general.architecture": "clip", "clip.has_vision_encoder": True}
@@ -119,9 +119,10 @@ def _biased(name: str, *shape: int, biased: bool = True) -> Iterator[tuple[str, 
         yield f"{name}.bias", shape[:1]
 
 
-QWEN3VL = Transformer(
-    "qwen3vl", 36, 4096, 12288, 32, 8, 128, 151936, head_norms=True,
-    keys={"rope.dimension_sections": [24, 20, 20, 0], "rope.freq_base": 5e6, "n_deepstack_layers": len(DEEPSTACK)},
+QWEN3VL = transformer(
+    "qwen3vl", 151936, sizes(36, 4096, 12288, 32, 8, 128) | {
+        "rope.dimension_sections": [24, 20, 20, 0], "rope.freq_base": 5e6, "n_deepstack_layers": len(DEEPSTACK),
+    }, "output",
 )  # fmt: skip
 FLAGS = [i in DEEPSTACK for i in range(27)]
 MODELS = {

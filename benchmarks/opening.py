@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
-from rwkv_gpu.measure.quants import Shape
+from rwkv_gpu.measure.shapes import Shape
 from rwkv_gpu.measure.synthetic import named, noise, open_synthetic, write
 
 

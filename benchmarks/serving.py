@@ -25,9 +25,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -36,7 +35,7 @@ import numpy as np
 
 import rwkv_gpu
 from rwkv_gpu.cli.options import numbers
-from rwkv_gpu.measure.quants import Quant, Shape, Tensors
+from rwkv_gpu.measure.shapes import Keys, Shape
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
@@ -50,21 +49,11 @@ PATIENCE = 120  # seconds until a server must be ready
 LAST_WORDS = 1000  # characters of a failed server's log that are printed
 
 
-@dataclass(frozen=True)
-class Legible:
+class Legible(Shape):
     """A synthetic model whose tokens all have text, so that each is an event for clients."""
 
-    shape: Shape
-
-    @property
-    def arch(self) -> str:
-        return self.shape.arch
-
-    def tensors(self, quant: Quant) -> Tensors:
-        return self.shape.tensors(quant)
-
-    def metadata(self) -> Mapping[str, Any]:
-        given = dict(self.shape.metadata())
+    def metadata(self) -> Keys:
+        given = super().metadata()
         tokens = given["tokenizer.ggml.tokens"]
         assert isinstance(tokens, list)
         texts = [*tokens[:257], *(f" w{n}" for n in range(257, len(tokens)))]
@@ -168,7 +157,7 @@ def main(
     """Prints a table with a line for each number of streams and each way to send requests to MODEL."""
     asks: dict[str, Callable[[Load], Times]] = {}
     with ExitStack() as stack:
-        path, most = stack.enter_context(as_file(model, Legible)), max(streams)
+        path, most = stack.enter_context(as_file(model, lambda shape: Legible(**vars(shape)))), max(streams)
         if peer is None:
             llm, port = stack.enter_context(served(path, device, most))
             asks["library"] = lambda load: asyncio.run(in_library(llm, load))

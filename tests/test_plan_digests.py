@@ -93,10 +93,9 @@ def _open(model: str) -> GGUFFile:
     name = SYNTHETIC[model]
     shape = SHAPES[name]
     if name not in WHOLE:
-        shape = replace(shape, layers=shape.layers[:LAYERS] if isinstance(shape.layers, str) else LAYERS)
+        shape = shape.cut(LAYERS)
     tensors = [Described(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(QUANTS["q4_k_m"])]
-    keys = {key: value for key, value in shape.metadata().items() if not key.startswith("tokenizer.")}
-    return opened(Noise(model, write_header({"general.architecture": shape.arch, **keys}, tensors), tensors))
+    return opened(Noise(model, write_header(shape.header(), tensors), tensors))
 
 
 def _recorded(

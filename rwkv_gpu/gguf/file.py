@@ -55,7 +55,7 @@ class GGUFFile(Fields):
         self.version = parts[0].header.version
         self.overridden: Mapping[str, Override] = {}  # keys of the metadata that were replaced
         self.apart: frozenset[str] = frozenset()  # names of matrices that are not interleaved with other matrices
-        self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
+        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)
         self._sources = [part.source for part in parts]
 
@@ -86,6 +86,9 @@ class GGUFFile(Fields):
         joined.nbytes = self.nbytes + sum(tensor.nbytes for tensor in more.values())
         joined._sources = [*self._sources, *other._sources]
         return joined
+
+    def require(self, name: str, shape: Sequence[int]) -> None:
+        """Called before a model takes a tensor: a file without a table of tensors adds it."""
 
     def close(self) -> None:
         for source in self._sources:

@@ -1,16 +1,9 @@
-"""Formats that llama.cpp gives to tensors, metadata shared by all synthetic models, and tables of their tensors."""
+"""Formats that llama.cpp gives to tensors, and the metadata of tokenizers that all synthetic models share."""
 
-import functools
-import math
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from ..gguf.header import Value
-
-Tensors = Iterator[tuple[str, tuple[int, ...], str]]  # name, shape, format
 
 
 @dataclass(frozen=True)
@@ -28,20 +21,13 @@ QUANTS = {
     "q8_0": Quant("Q8_0", "Q8_0", "Q8_0", "F16"),
     "f16": Quant("F16", "F16", "F16", "F16"),
 }
-
-
-class Shape(Protocol):
-    """A model's sizes, with the tensors and metadata that follow from them."""
-
-    @property
-    def arch(self) -> str:
-        """The name of the architecture in files."""
-
-    def tensors(self, quant: Quant) -> Tensors:
-        """All tensors, in file order."""
-
-    def metadata(self) -> Mapping[str, Value]:
-        """The metadata that loaders read, with a vocabulary of bytes."""
+FALLBACKS = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
+# Matrices, by name without `blk.N.` and `.weight`, that stay float32, and those of RWKV-7's LoRAs.
+EXACT = re.compile(
+    r".*norm.*|.*\.bias|position_embd|token_types|ffn_gate_inp(_shexp)?|ssm_(a|d|conv1d)|shortconv\.conv|"
+    r"(time|channel)_mix_lerp_.|time_mix_(lerp_fused|first|w[12]|decay_w[12])"
+)
+LORA = re.compile(r"time_mix_[avg][12]")
 
 
 def whole(kind: str, width: int) -> str:
@@ -49,9 +35,6 @@ def whole(kind: str, width: int) -> str:
     if width % 256 == 0 or kind not in FALLBACKS:
         return kind
     return FALLBACKS[kind] if width % 32 == 0 else "F16"
-
-
-FALLBACKS = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 
 
 def byte_vocabulary(count: int) -> dict[str, Value]:
@@ -77,53 +60,3 @@ def rwkv_vocabulary(size: int) -> dict[str, Value]:
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 0,
     }
-
-
-def keyed(arch: str, sizes: Mapping[str, Value]) -> dict[str, Value]:
-    """Metadata with keys prefixed by the architecture."""
-    return {f"{arch}.{key}": value for key, value in sizes.items()}
-
-
-def rows(sections: str, formats: Mapping[str, str], sizes: Mapping[str, int], at: str = "") -> Tensors:
-    """The tensors of sections of tensors.txt. Each line there is a tensor: its name, dimensions and format.
-
-    - `at` is put before each name. `.weight` is put after it, unless the name has a suffix or ends in a dot.
-      `{a,b}` in a name means several tensors.
-    - A dimension is a number, a size, or a sum of products of these. A tensor with a dimension of 0 is left out.
-    - The format is a key of `formats`, or a format's name; the default is F32. A trailing + adds a bias.
-    """
-    every = (line for section in sections.split(", ") for line in _sections()[section])
-    for names, dimensions, kind, biased in every:
-        shape = tuple(sum(math.prod(_size(one, sizes) for one in term) for term in each) for each in dimensions)
-        for name in names if 0 not in shape else ():
-            yield f"{at}{name}", shape, whole(formats.get(kind, kind), shape[-1])
-            if biased:
-                yield f"{at}{name.removesuffix('weight')}bias", shape[:1], "F32"
-
-
-def _size(text: str, sizes: Mapping[str, int]) -> int:
-    return int(text) if text.isdigit() else sizes[text]
-
-
-Line = tuple[list[str], list[list[list[str]]], str, bool]  # names, dimensions as sums of products, format, bias
-
-
-@functools.cache
-def _sections() -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
-    for line in Path(__file__).with_name("tensors.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            lines = found[line.strip("[]")] = []
-        elif line and not line.startswith("#"):
-            lines.append(_parsed(line))
-    return found
-
-
-def _parsed(line: str) -> Line:
-    name, dimensions, *rest = line.split()
-    head, *several = re.split(r"[{}]", name)
-    names = [head + one + several[1] for one in several[0].split(",")] if several else [head]
-    whole_names = [one.removesuffix(".") if "." in one else f"{one}.weight" for one in names]
-    sums = [[term.split("*") for term in each.split("+")] for each in dimensions.split(",")]
-    kind = rest[0] if rest else "F32"
-    return whole_names, sums, kind.removesuffix("+"), kind.endswith("+")

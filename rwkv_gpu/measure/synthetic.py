@@ -10,7 +10,6 @@ import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +21,10 @@ from ..gguf.formats import FORMATS
 from ..gguf.header import Described, aligned, write_header
 from ..gguf.scan import scan
 from ..gguf.source import Source
-from .draft_shapes import DRAFTERS
-from .recurrent_shapes import DeltaNets
-from .shapes import QUANTS, SHAPES, Latent, Quant, Shape
+from .quants import QUANTS, Quant
+from .shapes import DRAFTERS, SHAPES, Shape, with_head
 
-HEADED = "-mtp"
+HEADED, HEADS = "-mtp", ("qwen35", "qwen35moe", "qwen3next", "deepseek2")
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Offsets of float16 scales in a block of random bytes, and their values for weights with a deviation of 1 around 0.
 SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}, "Q5_0": {0: 1 / 9.2}}
@@ -116,8 +114,8 @@ def named(name: str) -> tuple[str, Shape, Quant]:
     quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), "q4_k_m")
     shape = low.removesuffix(f"-{quant}")
     plain = SHAPES.get(shape.removesuffix(HEADED))
-    if shape.endswith(HEADED) and isinstance(plain, DeltaNets | Latent):
-        return f"{shape}-{quant}", replace(plain, heads_after=1), QUANTS[quant]
+    if shape.endswith(HEADED) and plain and plain.arch in HEADS:
+        return f"{shape}-{quant}", with_head(plain), QUANTS[quant]
     if shape in DRAFTERS:
         return f"{shape}-{quant}", DRAFTERS[shape], QUANTS[quant]
     if shape not in SHAPES:
@@ -141,7 +139,7 @@ def opened(source: Noise) -> GGUFFile:
 def noise(name: str, shape: Shape, quant: Quant) -> Noise:
     """The bytes of a model's file."""
     tensors = [Described(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(quant)]
-    metadata = {"general.architecture": shape.arch, "general.name": f"{name} (random)", **shape.metadata()}
+    metadata = {"general.name": f"{name} (random)", **shape.metadata()}
     return Noise(name, write_header(metadata, tensors), tensors)
 
 

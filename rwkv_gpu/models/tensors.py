@@ -228,6 +228,7 @@ class Tensors:
         return weight
 
     def _checked(self, name: str, shape: Sequence[int]) -> Weight:
+        self._file.require(name, shape)
         info = self._info(name, f" of shape {list(shape)}")
         if _without_ones(info.shape) != _without_ones(shape):
             raise self.bad(f"tensor '{name}'", f"the shape {list(info.shape)}", str(list(shape)))

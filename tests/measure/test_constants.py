@@ -35,10 +35,7 @@ seen: set[tuple[str, int]] = set()  # sources without a fault, and their bytes o
 
 def cut(name: str) -> Shape:
     """Returns the first layers of a shape."""
-    shape = SHAPES[name]
-    if name in UNCUT:
-        return shape
-    return replace(shape, layers=shape.layers[:LAYERS] if isinstance(shape.layers, str) else LAYERS)
+    return SHAPES[name] if name in UNCUT else SHAPES[name].cut(LAYERS)
 
 
 def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:

@@ -1,7 +1,6 @@
 """Synthetic models have random weights in the shapes of real models."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,31 +9,49 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.llm.drafts import joined_head
-from rwkv_gpu.measure.mixture_shapes import Experts, Gemma4, Heads, Hybrid, Mamba, Routed
-from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
-from rwkv_gpu.measure.shapes import ENCODERS, QUANTS, RWKV7, SHAPES, Bert, Latent, NomicBert, Transformer
+from rwkv_gpu.measure.quants import QUANTS
+from rwkv_gpu.measure.shapes import (
+    SHAPES,
+    bert,
+    delta_nets,
+    experts,
+    gemma4,
+    hybrid,
+    latent,
+    mamba,
+    routed,
+    rwkv6,
+    rwkv7,
+    shared_experts,
+    sizes,
+    transformer,
+)
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
 from rwkv_gpu.models.registry import is_encoder, load_model
 from tests.cases import each
 
-TINY = RWKV7(2, 256, 8, 8, 8, 16, vocabulary=300)
-TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, used=2, head_norms=True)
-TINY_LATENT = Latent(
-    2, 256, 256, 64, 4, 32, 64, 300, used=2, shared=1, q_rank=256, latent=256, rotary=16, experts=4, sigmoid=True
+TINY = rwkv7(2, 256, 8, 8, 8, 16, vocabulary=300)
+TINY_LATENT = latent(
+    2, 256, 256, 4, 300, 32, 64, experts(4, 2, 64), shared=1, q_rank=256, rank=256, rotary=16, sigmoid=True
 )
-TINY_HYBRID = Hybrid(
-    "nemotron_h_moe", 256, 300, "mea", heads=Heads(4, 2, 64), mamba=Mamba(8, 64, 32, groups=2),
-    experts=Experts(4, 2, 64, shared=64), gated=False, tied=False,
-)  # fmt: skip
 TINIES = {
-    "gpt-oss": Routed("gpt-oss", 2, 96, 300, Heads(4, 2, 32), Experts(4, 2, 64)),
-    "gemma4": Gemma4(4, 256, 256, 4, 2, 1, 2, 64, 32, 2, Experts(4, 2, 32), True, 300, 32, 64),
-    "rwkv7": TINY, "rwkv6": RWKV6(2, 512, 8, 16, vocabulary=300), "qwen3moe": TINY_MIXTURE, "latent": TINY_LATENT,
-    "bert": Bert(2, 96, 256, 4, 300), "nomic-bert": NomicBert(2, 256, 256, 4, 300), "embeddinggemma": Transformer(
-        "gemma-embedding", 2, 256, 288, 4, 1, 64, 300, tied=True, head_norms=True, after=True, projection=512
+    "gpt-oss": routed("gpt-oss", 300, sizes(2, 96, 64, 4, 2, 32) | experts(4, 2, 64)),
+    "gemma4": gemma4(
+        4, 256, 256, 4, 2, 1, period=2, window=64, per_layer=32, shared=2, of_experts=experts(4, 2, 32), values=True,
+        vocabulary=300, size=32, full_size=64,
     ),
-    "hybrid": TINY_HYBRID, "delta nets": DeltaNets(
-        "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64
+    "rwkv7": TINY, "rwkv6": rwkv6(2, 512, 8, 16, vocabulary=300),
+    "qwen3moe": transformer("qwen3moe", 300, sizes(2, 256, 256, 4, 2, 64) | experts(4, 2, 256), "output"),
+    "latent": TINY_LATENT, "bert": bert(2, 96, 256, 4, 300), "nomic-bert": bert(2, 256, 256, 4, 300, arch="nomic-bert"),
+    "embeddinggemma": transformer(
+        "gemma-embedding", 300, sizes(2, 256, 288, 4, 1, 64), known={"dense_2": (512, 256), "dense_3": (256, 512)}
+    ),
+    "hybrid": hybrid(
+        "nemotron_h_moe", 300, "mea", sizes(3, 256, 64, 4, 2, 64) | mamba(8, 64, 32, 2) | shared_experts(4, 2, 64, 64),
+        r"output|ffn_gate_inp|exp_probs_b\.bias",
+    ),
+    "delta nets": delta_nets(
+        "qwen35moe", 300, sizes(4, 256, 256, 4, 1, 64) | experts(4, 2, 256), 4, key_heads=2, state=64
     ),
 }  # fmt: skip
 # Published millions of parameters of encoders whose names have no size, or a rounded one.
@@ -64,7 +81,8 @@ def test_every_encoder_is_one_of_its_size(name, quant):
 
 
 def test_the_sizes_of_all_encoders_are_checked():
-    assert ENCODERS.keys() <= MILLIONS.keys()
+    encoders = ("bert", "nomic-bert", "gemma-embedding")
+    assert {name for name, shape in SHAPES.items() if shape.arch in encoders} == MILLIONS.keys()
 
 
 @pytest.mark.parametrize(
@@ -112,8 +130,8 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
 
 def test_a_model_of_low_rank_queries_needs_their_rank():
     """The shapes of tensors imply it, too, but llama.cpp does not load a file without the key."""
-    assert TINY_LATENT.metadata()["deepseek2.attention.q_lora_rank"] == 256
-    assert "deepseek2.attention.q_lora_rank" not in replace(TINY_LATENT, q_rank=0).metadata()
+    assert TINY_LATENT.header()["deepseek2.attention.q_lora_rank"] == 256
+    assert "deepseek2.attention.q_lora_rank" not in SHAPES["deepseek-v2-lite-16b"].header()
 
 
 def test_models_may_have_a_head_in_their_file_or_another():

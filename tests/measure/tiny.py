@@ -4,7 +4,8 @@ from pathlib import Path
 
 from rwkv_gpu.gguf.file import GGUFFile, Part
 from rwkv_gpu.gguf.scan import scan
-from rwkv_gpu.measure.shapes import QUANTS, Shape
+from rwkv_gpu.measure.quants import QUANTS
+from rwkv_gpu.measure.shapes import Shape
 from rwkv_gpu.measure.synthetic import noise
 
 

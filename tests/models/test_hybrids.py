@@ -12,7 +12,8 @@ from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
-from rwkv_gpu.measure.shapes import QUANTS, SHAPES
+from rwkv_gpu.measure.quants import QUANTS
+from rwkv_gpu.measure.shapes import SHAPES, hybrid, mamba, sizes
 from rwkv_gpu.measure.synthetic import noise
 from rwkv_gpu.measure.synthetic import opened as opened_noise
 from rwkv_gpu.models.registry import Model, load_model
@@ -167,9 +168,9 @@ def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_as_in_numpy(fast_device
     can = replace(fast_device.capabilities, software=False, max_workgroup_memory=48 << 10)
     if not can.integer_dot or can.max_invocations < 1024 or own_memory < 32 << 10:
         pytest.skip("this device multiplies one row otherwise")
-    own = SHAPES[name]
-    heads, mamba = replace(own.heads, count=16, kv=4, size=64), replace(own.mamba, heads=8, size=64, state=128)
-    shape = replace(own, layers=layers, width=1024, vocabulary=1024, inner=1536, heads=heads, mamba=mamba)
+    mixers = mamba(8, 64, 128) if "p" in layers else {}
+    own, numbers = SHAPES[name], sizes(len(layers), 1024, 1536, 16, 4, 64)
+    shape = hybrid(own.arch, 1024, layers, numbers | mixers, own.optional)
     with opened_noise(noise(name, shape, QUANTS["q4_k_m"])) as file:
         model, options = load_model(file), {"slots": 2, "context": 64, "kv": "f32"}
         runner = GpuRunner(fast_device, file, model, tuning=gpu_tuning(can), **options)

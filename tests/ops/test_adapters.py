@@ -26,7 +26,7 @@ MORE = {"queries": (QUERIES, 1), "all": (ALL, 4)}
 
 def open_llama() -> GGUFFile:
     """Opens eight layers of Llama 8B. The format of v is Q4_K in the second layer, and Q6_K in the fourth."""
-    return opened(noise("llama-8b", replace(SHAPES["llama-8b"], layers=8), QUANTS["q4_k_m"]))
+    return opened(noise("llama-8b", SHAPES["llama-8b"].cut(8), QUANTS["q4_k_m"]))
 
 
 def adapters_for(file: GGUFFile, names: tuple[str, ...], count: int = 4) -> Adapters:

@@ -7,7 +7,7 @@ import pytest
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.quants import QUANTS
-from rwkv_gpu.measure.shapes import SHAPES
+from rwkv_gpu.measure.shapes import sizes, transformer
 from rwkv_gpu.measure.synthetic import noise, open_synthetic, opened
 from tests.golden_files import OWN
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
@@ -112,7 +112,7 @@ def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_lon
 
 @pytest.mark.parametrize(("size", "there"), [(64, True), (72, True), (128, True), (136, False)])
 def test_prompts_attend_on_matrix_units_also_if_zeros_fill_the_last_fragment_of_a_head(size, there):
-    shape = replace(SHAPES["tinyllama-1.1b"], layers=1, width=576, inner=1024, heads=8, kv_heads=2, size=size)
+    shape = transformer("llama", 32000, sizes(1, 576, 1024, 8, 2, size))
     with opened(noise("heads", shape, QUANTS["f16"])) as file:
         assert (ATTENTION in kernels_of(file, 512, prefill=True)) == there
 

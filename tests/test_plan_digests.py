@@ -30,7 +30,6 @@ from benchmarks.offline.variants import FAMILIES
 from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gguf.header import Described, write_header
 from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.gpu.loader import place_weights
 from rwkv_gpu.gpu.plan import Slice
@@ -38,9 +37,7 @@ from rwkv_gpu.gpu.shader import COMMENT, Linked
 from rwkv_gpu.gpu.virtual import VirtualDevice
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import SHAPES
-from rwkv_gpu.measure.synthetic import BY_NAME, Noise, opened
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.dispatch import WRITTEN, UnplacedDispatch
 from rwkv_gpu.ops.memory import Caches, Scratch
@@ -48,6 +45,7 @@ from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.sampler_state import GpuSamplerState
 from rwkv_gpu.ops.values import CachedTensor, JoinedVectors, Operand, UniformTable, Value
 from tests.cases import each
+from tests.measure.tiny import opened_layers
 
 RECORD = Path(__file__).parent / "plan_digests.json.xz"
 GOLDEN = {path.stem: path for path in sorted((Path(__file__).parent / "golden").glob("*.gguf"))}
@@ -85,17 +83,10 @@ def plans_of(model: str, chosen: Mapping[str, Sequence[int]] = dict.fromkeys(DEV
 
 
 def _open(model: str) -> GGUFFile:
-    """Opens a model for recording plans. Synthetic models lack tokens, because a quarter million strings take a
-    second.
-    """
+    """Opens a model for recording plans."""
     if model in GOLDEN:
         return GGUFFile.open(GOLDEN[model])
-    name = SYNTHETIC[model]
-    shape = SHAPES[name]
-    if name not in WHOLE:
-        shape = shape.cut(LAYERS)
-    tensors = [Described(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(QUANTS["q4_k_m"])]
-    return opened(Noise(model, write_header(shape.header(), tensors), tensors))
+    return opened_layers(model, SHAPES[SYNTHETIC[model]].keys["block_count"] if SYNTHETIC[model] in WHOLE else LAYERS)
 
 
 def _recorded(

@@ -29,7 +29,8 @@ class Shape:
     loads: bool = True  # if not, `known` has all tensors, by their full names
 
     def cut(self, layers: int) -> Self:
-        """The first layers of the model."""
+        """The first layers of the model, or all if it has no more."""
+        layers = min(layers, self.keys["block_count"])
         by_layer = {key: value[:layers] for key, value in self.keys.items() if isinstance(value, list)}
         return replace(self, keys={**self.keys, **by_layer, "block_count": layers})
 

@@ -9,8 +9,8 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.plans import RecordedStep, Step, record_step
-from rwkv_gpu.measure.synthetic import open_synthetic
 from tests.golden_files import OWN
+from tests.measure.tiny import opened_layers
 
 MODELS = ("tiny-rwkv7", "tiny-llama", "tiny-qwen3", "tiny-qwen3moe")
 
@@ -30,7 +30,7 @@ def test_a_recurrent_layer_is_few_dispatches_in_decode_on_an_h200(name, most):
     In Falcon-H1, attention shares the dispatch of the recurrence, one product reads both, and the feed-forward takes
     two. LFM2 takes two products, the second of which convolves, and two for the feed-forward.
     """
-    with open_synthetic(name) as file:
+    with opened_layers(name, 26) as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     recurrent = {row.layer for row in step.dispatches if "ssd" in row.kernel or "conv1d" in row.op}
     counts = Counter(row.layer for row in step.dispatches if row.layer in recurrent)
@@ -53,7 +53,7 @@ def test_a_dense_layer_takes_few_dispatches_in_decode_on_an_h200_with_any_norms(
     if name.startswith("tiny"):
         step = recorded(name, "h200", Step(1))
     else:
-        with open_synthetic(name) as file:
+        with opened_layers(name) as file:
             step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     counts = Counter(row.layer for row in step.dispatches if row.layer is not None)
     assert set(counts.values()) == {most}
@@ -71,21 +71,21 @@ def test_leaving_out_a_pass_costs_its_reported_savings():
 
 
 def test_a_delta_net_with_its_feed_forward_is_five_dispatches_in_decode_on_an_h200():
-    with open_synthetic("qwen3.5-27b-q4_k_m") as file:
+    with opened_layers("qwen3.5-27b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     assert [row.layer for row in step.dispatches].count(1) == 5
 
 
 def test_a_layer_of_rwkv6_is_seven_dispatches_in_decode_on_an_h200():
     """Three come before the time mix, because it mixes rows with a LoRA of them. Three come after it."""
-    with open_synthetic("rwkv6-3b") as file:
+    with opened_layers("rwkv6-3b") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     counts = Counter(row.layer for row in step.dispatches if row.layer is not None)
     assert set(counts.values()) == {7}
 
 
 def test_a_layer_of_rwkv7_is_five_dispatches_in_decode_on_an_h200():
-    with open_synthetic("rwkv7-2.9b-q4_k_m") as file:
+    with opened_layers("rwkv7-2.9b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     layers = [row.layer for row in step.dispatches if row.layer is not None]
     assert {layers.count(layer) for layer in layers} == {5}

@@ -11,12 +11,10 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.measure.plans import Step, record_step
-from rwkv_gpu.measure.quants import QUANTS
-from rwkv_gpu.measure.shapes import SHAPES
-from rwkv_gpu.measure.synthetic import noise, open_synthetic, opened
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.quantising import MOST_COLUMNS
 from tests.engine.test_adapters import adapted, write
+from tests.measure.tiny import opened_layers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
 QUERIES, ALL = ("attn_q", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -26,7 +24,7 @@ MORE = {"queries": (QUERIES, 1), "all": (ALL, 4)}
 
 def open_llama() -> GGUFFile:
     """Opens eight layers of Llama 8B. The format of v is Q4_K in the second layer, and Q6_K in the fourth."""
-    return opened(noise("llama-8b", SHAPES["llama-8b"].cut(8), QUANTS["q4_k_m"]))
+    return opened_layers("llama-8b", 8)
 
 
 def adapters_for(file: GGUFFile, names: tuple[str, ...], count: int = 4) -> Adapters:
@@ -95,7 +93,7 @@ def test_more_columns_than_a_matrix_takes_are_products_of_their_own(count, produ
 def test_every_step_with_adapters_can_be_recorded(limits, rows):
     """Tested on devices that bind few buffers, and with steps of many rows, which use other products."""
     can = LIMITS[limits]
-    with open_synthetic("qwen3-0.6b-q4_k_m") as file:
+    with opened_layers("qwen3-0.6b") as file:
         step = Step(rows, prefill=rows > 64)
         found = record_step(file, can, default_tuning(can), step, adapters=adapters_for(file, ALL, 1))
     assert sum("lora_a" in one.name for one in found.dispatches)

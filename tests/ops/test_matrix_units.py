@@ -8,8 +8,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import sizes, transformer
-from rwkv_gpu.measure.synthetic import noise, open_synthetic, opened
+from rwkv_gpu.measure.synthetic import noise, opened
 from tests.golden_files import OWN
+from tests.measure.tiny import opened_layers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
 PRODUCTS, EXPERTS, ATTENTION = "linear/gemm_matrix", "moe/expert_gemm_matrix", "attention/attention_matrix"
@@ -36,7 +37,7 @@ def test_prompts_are_read_on_matrix_units(name, expected):
 @pytest.mark.parametrize("name", ["mamba2-2.7b", "falcon-h1-3.1b", "granite4-h-tiny-7b", "nemotron3-nano-32b"])
 def test_prompts_of_mamba2_are_read_on_matrix_units_but_not_token_by_token(name):
     tuning = tuning_with_matrix_units()
-    with open_synthetic(name) as file:
+    with opened_layers(name) as file:
         prompt, batch = (
             {row.kernel.partition(".")[0] for row in record_step(file, WITH_MATRIX_UNITS, tuning, step).dispatches}
             for step in (Step(512, prefill=True), Step(16))
@@ -47,7 +48,7 @@ def test_prompts_of_mamba2_are_read_on_matrix_units_but_not_token_by_token(name)
 
 
 def test_prompts_of_rwkv7_are_read_on_matrix_units():
-    with open_synthetic("rwkv7-0.4b-q4_k_m") as file:
+    with opened_layers("rwkv7-0.4b-q4_k_m") as file:
         found = kernels_of(file, 512, prefill=True)
     assert {PRODUCTS, "linear/round_rows"} <= found
     assert "linear/gemm_int8" not in found
@@ -61,7 +62,7 @@ def test_prompts_of_rwkv7_are_read_on_matrix_units():
     ],
 )
 def test_batches_decode_on_matrix_units(name, rows):
-    with open_synthetic(name) as file:
+    with opened_layers(name) as file:
         found = kernels_of(file, rows, prefill=False)
     few = "linear/line_gemm" if name.startswith("llama") else "linear/subgroup_gemm"
     assert {few, "linear/round_rows"} <= found
@@ -74,13 +75,13 @@ def test_batches_decode_on_matrix_units(name, rows):
 )
 def test_experts_of_mxfp4_use_matrix_units_for_smaller_batches(name, rows, there):
     """MXFP4 has no integer weights, so other kernels convert them to floats for each choice."""
-    with open_synthetic(name) as file:
+    with opened_layers(name) as file:
         assert (EXPERTS in kernels_of(file, rows, prefill=False)) == there
 
 
 def test_gate_and_up_of_phi4_fill_an_h200_with_one_round_of_workgroups():
     """For 35,840 rows, two workgroups of eight subgroups on each of 132 multiprocessors would need a second round."""
-    with open_synthetic("phi4-14.7b-q4_k_m") as file:
+    with opened_layers("phi4-14.7b-q4_k_m") as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
     assert {row.workgroups for row in step.dispatches if "ffn_gate_up" in row.name} == {132}
 
@@ -89,7 +90,7 @@ def test_gate_and_up_of_phi4_fill_an_h200_with_one_round_of_workgroups():
 def test_columns_are_split_if_rows_do_not_divide_evenly_among_workgroups(coherent, rows, count):
     """5,120 rows are 320 fragments, three for each of 132 multiprocessors. In the last round, 25 would have no work."""
     can = replace(WITH_MATRIX_UNITS, coherent=coherent)
-    with open_synthetic("phi4-14.7b-q4_k_m") as file:
+    with opened_layers("phi4-14.7b-q4_k_m") as file:
         step = record_step(file, can, tuning_with_matrix_units(), Step(rows))
     workgroups = {row.workgroups for row in step.dispatches if "ffn_down" in row.name}
     assert workgroups == {count}
@@ -103,10 +104,10 @@ def attending(file: GGUFFile, rows: int, context: int, kv: str = "f16") -> set[s
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_long_contexts(rows):
-    with open_synthetic("tinyllama-1.1b-q4_k_m") as file:  # eight heads of 64 numbers share keys
+    with opened_layers("tinyllama-1.1b-q4_k_m") as file:  # eight heads of 64 numbers share keys
         assert attending(file, rows, 4096) == {"attention/attention_decode_matrix"}
         assert attending(file, rows, 4096, "q8") == attending(file, 1, 512) == {"attention/attention_decode"}
-    with open_synthetic("llama-8b-q4_k_m") as file:  # four heads of 128
+    with opened_layers("llama-8b-q4_k_m") as file:  # four heads of 128
         assert attending(file, rows, 4096) == {"attention/attention_decode"}
 
 
@@ -122,7 +123,7 @@ def test_prompts_attend_on_matrix_units_also_if_zeros_fill_the_last_fragment_of_
 )
 def test_a_question_far_into_a_conversation_attends_in_runs_that_are_joined(rows, context, split):
     """Otherwise, few workgroups would read the whole context: 64 rows of Llama 8B have 32 of them."""
-    with open_synthetic("llama-8b-q4_k_m") as file:
+    with opened_layers("llama-8b-q4_k_m") as file:
         step = record_step(
             file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, prefill=True, context=context)
         )
@@ -133,7 +134,7 @@ def test_a_question_far_into_a_conversation_attends_in_runs_that_are_joined(rows
 
 @pytest.mark.parametrize("rows", [1, 4, 8])
 def test_few_sequences_decode_without_matrix_units(rows):
-    with open_synthetic("rwkv7-0.4b-q4_k_m") as file:
+    with opened_layers("rwkv7-0.4b-q4_k_m") as file:
         assert PRODUCTS not in kernels_of(file, rows, prefill=False)
 
 
@@ -150,7 +151,7 @@ def test_keys_and_values_in_float32_are_not_rounded():
 
 def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:
     """Returns the kernels of a layer for a number of sequences."""
-    with open_synthetic(name) as file:
+    with opened_layers(name) as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows))
     return [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 4]
 
@@ -198,7 +199,7 @@ def test_head_products_in_a_batch_round_their_input_and_output(name):
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"])
 def test_a_router_of_a_batch_shares_a_dispatch_with_the_shared_expert(name):
-    with open_synthetic(name) as file:
+    with opened_layers(name) as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
     [router] = [one.name for one in step.dispatches if one.layer == 5 and "ffn_gate_inp" in one.name]
     assert router == "ffn_gate_up_shexp subgroup_gemm.q4_k & ffn_gate_inp gemv.f32"

@@ -18,7 +18,6 @@ from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
 from rwkv_gpu.kernels.gemm_config import MANY, MatrixTile, gemm_matrix, skinny_gemm_matrix, subgroup_gemm
 from rwkv_gpu.kernels.tuning import ExpertLimits
 from rwkv_gpu.measure.plans import Step, record_step
-from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.graph import Graph
@@ -29,6 +28,7 @@ from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Weight
+from tests.measure.tiny import opened_layers
 from tests.ops.pass_examples import (
     EXAMPLES,
     JOINED,
@@ -224,7 +224,7 @@ def test_adapters_of_a_gated_pair_are_added_by_its_product_in_steps_of_any_size(
 
 @pytest.mark.long
 def test_a_layer_of_rwkv6_takes_seven_dispatches_at_one_row():
-    with open_synthetic("rwkv6-3b-q4_k_m") as file:
+    with opened_layers("rwkv6-3b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     assert sum(one.layer == 1 for one in step.dispatches) == 7
 
@@ -327,7 +327,7 @@ def test_the_pass_that_chooses_kernels_cannot_be_left_out():
 
 @pytest.mark.long
 def test_a_mixer_parallel_to_attention_does_not_wait_for_it():
-    with open_synthetic("falcon-h1-3.1b") as file:
+    with opened_layers("falcon-h1-3.1b") as file:
         graph = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(16)).graph
     kinds = [line.split(" = ")[1] for line in graph.splitlines() if line.startswith("blk.1 ")]
     mixer = next(i for i, line in enumerate(kinds) if "[ssm_in]" in line)
@@ -338,7 +338,7 @@ def test_a_mixer_parallel_to_attention_does_not_wait_for_it():
 @pytest.mark.long
 def test_a_state_space_shares_the_dispatch_of_parallel_attention():
     """A layer has five dispatches for one row. For several rows, both are separate dispatches."""
-    with open_synthetic("falcon-h1-3.1b-q4_k_m") as file:
+    with opened_layers("falcon-h1-3.1b-q4_k_m") as file:
         steps = [record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(rows)) for rows in (1, 4)]
     layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]
     assert len(layers[0]) == 5

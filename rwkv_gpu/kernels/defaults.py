@@ -48,9 +48,11 @@ def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     if not BY_CHUNKS.met(can):
         return {}
     floats = default_tuning(can).changed(state_space_on_matrix_units=False, state_space_chunks=True)
-    chunked = floats.changed(chunk_tokens=16, chunk_min_rows=1, chunks_without_removal=True)
+    chunked = floats.changed(chunk_tokens=8, chunk_min_rows=1, chunks_without_removal=True)
     return {
         "chunks": chunked,
-        "chunks, two rows for eight lanes": chunked.changed(chunk_rows_per_lane=2, chunk_lanes_per_row=8),
+        "chunks, two rows for eight lanes": chunked.changed(
+            chunk_tokens=16, chunk_rows_per_lane=2, chunk_lanes_per_row=8
+        ),
         "chunks, a lane a row": chunked.changed(reduce="workgroup", row_lanes=64),
     }

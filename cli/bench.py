@@ -37,6 +37,7 @@ from rwkv_gpu.models.registry import ENCODER, Model, is_encoder, load_model, ref
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
+from rwkv_gpu.ops.vocabulary import StateType
 
 from .echo import echo_text
 from .folders import tuned_folder
@@ -75,13 +76,14 @@ counts = partial(counts_option, "bench")
 )  # fmt: skip
 @click.option("--tuned/--untuned", default=True, show_default=True, help="Use the settings that `rwkv-gpu tune` found.")
 @click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True, help="Output format.")
-@shared("kv", "matrix_units", "device")
+@shared("kv", "states", "matrix_units", "device")
 @placement_options
 @shared("split")
 def command(
     model: str | None, synthetic: str | None, prompt: list[int], tokens: list[int] | None, depth: list[int],
     batch: list[int], chunk_size: list[int] | None, repeats: int, layers_per_submit: int, look_ahead: int, tuned: bool,
-    output: str, kv: KVType, matrix_units: MatrixUnits, device: str, offload: Offload, split: str | None,
+    output: str, kv: KVType, states: StateType, matrix_units: MatrixUnits, device: str, offload: Offload,
+    split: str | None,
 ) -> None:  # fmt: skip
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
@@ -90,8 +92,13 @@ def command(
     Counts can be lists such as 1,4,16; every combination is measured. Tokens per joule are shown where the system
     reports the energy: NVML, the hwmon of AMD's and Intel's cards, and RAPL for the processor.
     """
-    settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
-    settings |= {"matrix_units": matrix_units, "offload": offload, "split": split}
+    settings: dict[str, Any] = {"kv": kv, "states": states, "look_ahead": look_ahead}
+    settings |= {
+        "layers_per_submit": layers_per_submit,
+        "matrix_units": matrix_units,
+        "offload": offload,
+        "split": split,
+    }
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))
         works = works_of(load_model(file), prompt, tokens, depth, batch, chunk_size)

@@ -24,6 +24,7 @@ from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
+from rwkv_gpu.ops.vocabulary import StateType
 
 from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
@@ -37,15 +38,15 @@ if TYPE_CHECKING:
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
 @model_arguments(file=True)
-@shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "no_draft", "draft_tokens")
-@shared("mmproj", "no_mmproj")
+@shared("as_json", "device", "split", "context", "chunk_size", "kv", "states", "lora", "draft", "no_draft")
+@shared("draft_tokens", "mmproj", "no_mmproj")
 @shared("rope_scaling", "rope_scale", "yarn_orig_ctx", into=lambda **values: {"rope": RopeScaling(*values.values())})
 @placement_options
 @click.pass_context
 def command(
     ctx: click.Context, model: str, device: str, split: str | None, chunk_size: int | Literal["auto"],
-    context: int | None, kv: KVType, lora: Sequence[tuple[str, float]], draft: str | None, no_draft: bool,
-    draft_tokens: int | None, rope: RopeScaling, mmproj: str | None, no_mmproj: bool,
+    context: int | None, kv: KVType, states: StateType, lora: Sequence[tuple[str, float]], draft: str | None,
+    no_draft: bool, draft_tokens: int | None, rope: RopeScaling, mmproj: str | None, no_mmproj: bool,
     offload: Offload, as_json: bool,
 ) -> None:  # fmt: skip
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
@@ -75,7 +76,8 @@ def command(
         companions = Companions(adapters, drafts.model)
         wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", senses)
         options: CacheOptions = {
-            "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
+            "context": context, "tokens": tokens, "kv": kv, "states": states, "slots": DEFAULT_SEQUENCES,
+            "drafts": drafts.most,
         }  # fmt: skip
         shares, choices = shares_of(split, len(names)), choices_of(names)
         if len(names) > 1:

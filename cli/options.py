@@ -132,6 +132,10 @@ LOADING = {
         "--kv", type=click.Choice(["f16", "q8", "q4", "f32"]), default="f16", show_default=True,
         help="Precision of the KV cache, for transformers; q8 and q4 take half and a quarter of the memory.",
     ),
+    "states": _loading(
+        "--states", type=click.Choice(["f32", "f16"]), default="f32", show_default=True,
+        help="Precision of recurrent states, for RWKV, delta nets and Mamba-2; f16 takes half of the memory.",
+    ),
     "matrix_units": _loading(
         "--matrix-units", type=click.Choice(CHOICES), default="auto", show_default=True,
         help="Use the GPU's matrix units; auto uses them if a test of the driver succeeds.",

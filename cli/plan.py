@@ -19,6 +19,7 @@ from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.passes import NAMES
 from rwkv_gpu.ops.self_test import tuning_for
+from rwkv_gpu.ops.vocabulary import StateType
 
 from .bench import opened
 from .echo import echo_text
@@ -43,11 +44,11 @@ from .printing import print_table
 @click.option("--limits", type=click.Choice(list(LIMITS)), help="Plan for these capabilities; needs no GPU.")
 @click.option("--graph", is_flag=True, help="Print the graph after all passes instead of the dispatches.")
 @click.option("--shader", type=int, metavar="N", help="Print the WGSL of dispatch N and where it was written.")
-@shared("lora", "kv", "context", "device", "as_json")
+@shared("lora", "kv", "states", "context", "device", "as_json")
 def command(
     model: str | None, synthetic: str | None, rows: int, prefill: bool, without: tuple[str, ...], limits: str | None,
-    graph: bool, shader: int | None, lora: Sequence[tuple[str, float]], kv: KVType, context: int | None, device: str,
-    as_json: bool,
+    graph: bool, shader: int | None, lora: Sequence[tuple[str, float]], kv: KVType, states: StateType,
+    context: int | None, device: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the dispatches of a step of MODEL, a synthetic model or the built-in model. Nothing is loaded or run.
 
@@ -59,7 +60,7 @@ def command(
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
     with opened(ModelName.file(model), synthetic) as file:
         can, tuning = _target(device, limits)
-        recorded = file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(lora, file)
+        recorded = file, can, tuning, Step(rows, prefill, kv, context, states), without, adapters_of(lora, file)
         if shader is not None:
             echo_text(shader_of(*recorded, number=shader), nl=False)
             return

@@ -323,6 +323,7 @@ class GpuRunner(PartRunner):
             shared_pages=shared_pages,
             sampler_state=self.sampler_state if what in SAMPLED or isinstance(what, DraftOutput) else None,
             slots=self._slots,
+            state_type=self.cache_config.state_type,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank)) if self._factors else None
@@ -352,16 +353,16 @@ class GpuRunner(PartRunner):
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
         for state in self.contents.states:
-            nbytes = 4 * int(np.prod(state.shape))
+            nbytes, dtype = state.nbytes(self.cache_config.state_type), state.dtype(self.cache_config.state_type)
             data = self.device.read(self._states[state.name], nbytes, self.store.state(slot) * nbytes)
-            arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
+            arrays[state.name] = np.frombuffer(data, dtype).reshape(state.shape).astype(np.float32)
         return arrays | self._caches.read(slot)
 
     @TypedErrors("writing a state")
     def put_state(self, slot: int, states: StateArrays) -> None:
         """Writes the state of a sequence that has a place."""
         for state in self.contents.states:
-            array = states[state.name].astype(np.float32)
+            array = states[state.name].astype(state.dtype(self.cache_config.state_type))
             self.device.write(self._states[state.name], array, self.store.state(slot) * array.nbytes)
         self._caches.write(slot, states)
 

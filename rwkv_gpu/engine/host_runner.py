@@ -57,7 +57,10 @@ class HostRunner(PartRunner):
             **host_weights(file, parameters_of(file, contents)),
             **self._join_adapters(),
         }
-        self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in contents.states}
+        self._states = {
+            state.name: np.zeros((config.states, *state.shape), state.dtype(config.state_type))
+            for state in contents.states
+        }
         rows = [self.head.rows] if self.head and self.head.rows else []
         self._slot_rows = {one.name: np.zeros((config.slots, *one.shape), np.float32) for one in rows}
         self.sampler_state = HostSamplerState(config.slots, model.vocabulary, self._drafts)
@@ -122,7 +125,7 @@ class HostRunner(PartRunner):
         return Reference(self._weights, states, placed, caches, drawing, self.cache_config.context)
 
     def read_state(self, slot: int) -> StateArrays:
-        arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}
+        arrays = {name: array[self.store.state(slot)].astype(np.float32) for name, array in self._states.items()}
         return arrays | self._caches.read(slot)
 
     def put_state(self, slot: int, states: StateArrays) -> None:

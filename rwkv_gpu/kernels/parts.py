@@ -103,6 +103,7 @@ KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM), default=S
 LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))
 LANE_PRODUCTS = "lib/lanes/products"  # for lanes that each have their own rows of W
 PLAIN = Hole("lanes", ("lib/lanes/plain",))
+STATE = Hole("state", ("recurrence/state/f32", "recurrence/state/f16"))
 SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 
 # Holes of product kernels other than the format: for kernels of tiles, and for kernels whose lanes stride over W.

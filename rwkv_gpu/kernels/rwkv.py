@@ -1,7 +1,7 @@
 """Kernels of RWKV-7, token shift and time mix, and of other recurrences over one matrix per head."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs
-from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
+from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, STATE, SUM
 
 # The distribution of a head's state over lanes.
 ROW_SUM = Hole("row sum", ("recurrence/row_sum/lane", "recurrence/row_sum/subgroup"))
@@ -27,6 +27,7 @@ TIME_MIX = Kernel(
         GATE,
         ROW_SUM,
         TILE,
+        STATE,
         PLAIN,
     ),
     core=("recurrence/walk", "recurrence/sums", "recurrence/output/group_norm", "recurrence/y/floats", "rwkv/mixed"),
@@ -43,6 +44,7 @@ TIME_MIX_DECODE = Kernel(
         Hole("value", ("rwkv/decode/own_value", "rwkv/decode/first_layer_value")),
         Hole("output", tuple(f"rwkv/decode/{part}" for part in ("floats", "quantise", "round"))),
         SUM,
+        STATE,
         PLAIN,
     ),
     ("formats/halves", "formats/runs", *QUANTISING, *ROUNDING_IN_UNITS, "lib/activation"),
@@ -80,6 +82,7 @@ RECURRENCE = Kernel(
         Y,
         ROW_SUM,
         TILE,
+        STATE,
         PLAIN,
     ),
     (
@@ -101,7 +104,7 @@ RECURRENCE = Kernel(
 DELTA_TOKEN = Kernel(
     "recurrence/delta_token",
     "recurrence",
-    (DECAY.only("by_head", "by_channel"), FADE, QKV, Y, ROW_SUM, TILE, PLAIN),
+    (DECAY.only("by_head", "by_channel"), FADE, QKV, Y, ROW_SUM, TILE, STATE, PLAIN),
     (
         "recurrence/step/delta_rule",
         "recurrence/delta_tensors",
@@ -142,7 +145,7 @@ CHUNK_SOLVE = Kernel(
 CHUNK_WALK = Kernel(
     "recurrence/chunk_walk",
     "recurrence",
-    (Hole("token sum", ("recurrence/token_sum/lane", "recurrence/token_sum/subgroup")), PLAIN),
+    (Hole("token sum", ("recurrence/token_sum/lane", "recurrence/token_sum/subgroup")), STATE, PLAIN),
     core=("recurrence/chunk", "recurrence/chunk_stack"),
     needs=BY_CHUNKS,
     tolerance=CLOSE,

@@ -1,7 +1,7 @@
 """Kernels of convolutions, of Mamba-2's recurrence and Mamba's selective scan, and of a norm by groups of columns."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
-from .parts import LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
+from .parts import LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, STATE, SUM
 
 ON_MATRIX_UNITS = Needs(f16=True, matrix_units=True)
 GATES = Hole("gates", ("conv/plain", "conv/gated"))
@@ -16,6 +16,7 @@ SSD = Kernel(
         Hole("xbc", ("ssm/xbc/plain", "ssm/xbc/convolved")),
         Hole("output", ("ssm/output/floats", "ssm/output/quantise", "ssm/output/round")),
         SUM,
+        STATE,
         PLAIN,
     ),
     shared=("conv/row", *QUANTISING, *ROUNDING_IN_UNITS),
@@ -29,7 +30,7 @@ SSD_SCORES = Kernel("ssm/ssd_scores", "ssd", (PLAIN,), core=("ssm/ssd_slots",), 
 SSD_MATRIX = Kernel(
     "ssm/ssd_matrix",
     "ssd",
-    (PLAIN,),
+    (STATE, PLAIN),
     core=("ssm/ssd_slots", "lib/softplus"),
     needs=ON_MATRIX_UNITS,
     tolerance=HALVES,

@@ -30,7 +30,7 @@ from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.lengthen import RopeScaling
 from ..models.registry import Model, reads_whole_texts
 from ..ops.kv_format import KVType
-from ..ops.vocabulary import PAGE
+from ..ops.vocabulary import PAGE, StateType
 from ..stores import Store
 from ..vision.projector_names import projectors_next_to
 from . import validate
@@ -225,6 +225,7 @@ class RoomOptions:
     cache_bytes: int | None = None  # for ended sequences
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens between two stored states
     look_ahead: int | None = None  # steps submitted before the tokens of the first are known
+    states: StateType = "f32"  # number format of recurrent states
 
     def __post_init__(self) -> None:
         names = "chunk_size", "sequences", "context", "tokens", "cache_bytes", "checkpoint_interval", "look_ahead"
@@ -234,7 +235,7 @@ class RoomOptions:
         """Rows of a step, if known, and the cache options of a runner for this model."""
         chunk, context, tokens = room_of(model, self.sequences, self.chunk_size, self.context, self.tokens)
         return chunk, {
-            "slots": self.sequences, "context": context, "kv": self.kv, "tokens": tokens,
+            "slots": self.sequences, "context": context, "kv": self.kv, "states": self.states, "tokens": tokens,
             "cache_bytes": self.cache_bytes, "checkpoint_interval": self.checkpoint_interval,
             "look_ahead": DEFAULT_LOOK_AHEAD if self.look_ahead is None else self.look_ahead,
             "drafts": drafts, "initial": int(initial),

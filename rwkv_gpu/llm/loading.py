@@ -32,7 +32,7 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Loads the parts of an open model, from values of all options of `load`."""
     get = options.__getitem__
     chunk = None if get("chunk_size") == "auto" else get("chunk_size")
-    names = "sequences", "context", "kv", "tokens", "cache_bytes", "checkpoint_interval", "look_ahead"
+    names = "sequences", "context", "kv", "tokens", "cache_bytes", "checkpoint_interval", "look_ahead", "states"
     room = RoomOptions(chunk, *map(get, names))
     check(max_requests=get("max_requests"), context_shift=get("context_shift"))
     validate.called("progress", get("progress"))

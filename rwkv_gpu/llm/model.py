@@ -10,6 +10,7 @@ from ..gguf.override import Override
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import MatrixUnits
 from ..ops.kv_format import KVType
+from ..ops.vocabulary import StateType
 from ..stores import Store
 from .chat_methods import ChatMethods
 from .driver import MOST_REQUESTS
@@ -38,6 +39,7 @@ def load(
     sequences: int = DEFAULT_SEQUENCES,
     context: int | None = None,
     kv: KVType = "f16",
+    states: StateType = "f32",
     tokens: int | None = None,
     cache_bytes: int | None = None,
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,

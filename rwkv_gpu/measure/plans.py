@@ -27,6 +27,7 @@ from ..ops.passes import PASSES, REQUIRED
 from ..ops.recorder import Recorder
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.values import CachedTensor, JoinedVectors, Operand, UniformTable, Value
+from ..ops.vocabulary import StateType
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Step:
     prefill: bool = False
     kv: KVType = "f16"
     context: int | None = None
+    states: StateType = "f32"
 
     @property
     def spans(self) -> list[Span]:
@@ -145,7 +147,7 @@ def dispatches_of(
     file.apart = adapters.apart
     device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
-    config = CacheConfig.of(model, slots=sequences, kv=step.kv, context=step.context)
+    config = CacheConfig.of(model, slots=sequences, kv=step.kv, states=step.states, context=step.context)
     weights = place_weights(device, parameters_of(file, model), lambda nbytes, _: device.buffer(nbytes, "weights"))
 
     def slice_of(nbytes: int, purpose: str) -> Slice:
@@ -160,6 +162,7 @@ def dispatches_of(
         max_segments=sequences, max_outputs=sequences,
         caches=Caches(caches, config.kind, config.max_pages, config.context, config.windows(model.caches)),
         single=not step.prefill, sampler_state=GpuSamplerState(device, sequences, model.vocabulary), without=without,
+        state_type=config.state_type,
     )  # fmt: skip
     factors, values = adapters.factors(model)
     upload_factors(device, weights, values)

@@ -198,6 +198,7 @@ def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | Non
     if past is not None:
         more = {"max_segments": len(past.batch.segments), "single": past.batch.single}
         more["states"] = {name: _whole(device, array) for name, array in past.states.items()}
+        more["state_type"] = "f16" if any(array.dtype == np.float16 for array in past.states.values()) else "f32"
         pages = {name: tuple(_whole(device, array) for array in stored) for name, stored in past.caches.items()}
         if pages:
             more["caches"] = Caches(pages, past.kind, max(len(s.pages) for s in past.batch.segments))

@@ -7,7 +7,7 @@ from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 from .kv_format import KVFormat, KVType, kv_format
 from .sampler_state import GpuSamplerState
-from .vocabulary import Cache
+from .vocabulary import Cache, StateType
 
 MAX_SEGMENTS = 256  # default maximum of sequences in one step
 
@@ -41,6 +41,7 @@ class Memory:
     states: Mapping[str, Slice] = field(default_factory=dict)  # by name
     caches: Caches = NO_CACHES
     sampler_state: GpuSamplerState | None = None
+    state_type: StateType = "f32"  # of the matrices of heads
 
 
 class Scratch:

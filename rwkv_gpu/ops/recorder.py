@@ -19,6 +19,7 @@ from .streaming import DIRECT_ROWS, streamed
 from .target import Target
 from .tracer import Tracer
 from .values import Operand, Value
+from .vocabulary import StateType
 
 
 class Recorder(Tracer):
@@ -46,6 +47,7 @@ class Recorder(Tracer):
         without: Collection[str] = (),
         slots: Mapping[Buffer, Buffer] | None = None,
         shared_pages: bool = False,
+        state_type: StateType = "f32",
     ) -> None:
         segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
         outputs = segments if max_outputs is None else max_outputs
@@ -54,7 +56,7 @@ class Recorder(Tracer):
         self.scratch = scratch
         self.tuning = tuning
         self.target = Target(device.capabilities, tuning, weights)
-        self.memory = Memory(states or {}, caches, sampler_state)
+        self.memory = Memory(states or {}, caches, sampler_state, state_type)
         self.without = without
         self.slots = slots or {}
         self.fired: dict[str, int] = {}

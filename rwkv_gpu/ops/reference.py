@@ -313,7 +313,8 @@ class Reference(Ops[Array]):
         y = np.empty_like(x)
         for segment in self.batch.steps:
             rows = segment.rows
-            y[rows] = recur_heads(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
+            with self._advancing(state, segment) as s:
+                y[rows] = recur_heads(s, x[rows], b[rows], c[rows], dt[rows], a)
         y = (y + d[:, None] * x).reshape(-1, inner)
         gated: Array = y * FUNCTIONS["silu"](projected[:, :inner])
         return gated
@@ -327,16 +328,19 @@ class Reference(Ops[Array]):
         y = np.empty_like(x)
         for segment in self.batch.steps:
             rows = segment.rows
-            y[rows] = recur_channels(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
+            with self._advancing(state, segment) as s:
+                y[rows] = recur_channels(s, x[rows], b[rows], c[rows], dt[rows], a)
         gated: Array = (y + d * x) * FUNCTIONS["silu"](projected[:, -channels:])
         return gated
 
-    def _advanced(self, state: State, segment: Segment) -> Array:
-        """A view of the state that a segment writes, filled with the state that it reads."""
+    @contextlib.contextmanager
+    def _advancing(self, state: State, segment: Segment) -> Iterator[Array]:
+        """The state that a segment reads, as float32 or wider; at the end, stores it as the state that it writes."""
         states = self.states[state.name]
-        s: Array = states[segment.target]
-        s[:] = states[segment.source] if segment.start else 0
-        return s
+        wide = np.result_type(states, np.float32)
+        s = states[segment.source].astype(wide) if segment.start else np.zeros(state.shape, wide)
+        yield s
+        states[segment.target] = s
 
     def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:
         heads, size, _ = state.shape
@@ -433,14 +437,14 @@ class Reference(Ops[Array]):
         decay, bonus = self.weights[vectors.name].reshape(2, -1)
         y = np.empty_like(r)
         for segment in self.batch.steps:
-            s = self._advanced(state, segment)
-            if not segment.start:
-                s[2] = -1e30
-            for t in range(segment.rows.start, segment.rows.stop):
-                a, b, _ = _averaged(s, k[t] + bonus, v[t])
-                y[t] = r[t] * a / b
-                s[2] -= np.exp(decay)
-                s[:] = _averaged(s, k[t], v[t])
+            with self._advancing(state, segment) as s:
+                if not segment.start:
+                    s[2] = -1e30
+                for t in range(segment.rows.start, segment.rows.stop):
+                    a, b, _ = _averaged(s, k[t] + bonus, v[t])
+                    y[t] = r[t] * a / b
+                    s[2] -= np.exp(decay)
+                    s[:] = _averaged(s, k[t], v[t])
         return y
 
     def lightning_attention(self, qkv: Array, decays: Sequence[float], state: State) -> Array:
@@ -485,9 +489,9 @@ class Reference(Ops[Array]):
         y = np.empty_like(v)  # [T, H, N]
         for segment in self.batch.steps:
             rows = segment.rows
-            s = self._advanced(state, segment)  # [H, N, N]
             removal = None if a is None or b is None else (a[rows], b[rows])
-            y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], removal, old)
+            with self._advancing(state, segment) as s:  # [H, N, N]
+                y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], removal, old)
         return y
 
     def scale_rows(self, x: Array, by: Array, *, add: Array | None = None) -> Array:

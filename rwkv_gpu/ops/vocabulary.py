@@ -17,6 +17,7 @@ Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Scores = Literal["softmax", "sigmoid", "late_softmax"]
+StateType = Literal["f32", "f16"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # the number of each activation in shaders
 Pairing = Literal["normal", "neox"]
 Blocks = Literal["joined", "by_column", "mean"]
@@ -157,6 +158,14 @@ class State:
 
     name: str
     shape: tuple[int, ...]  # shape of one slot
+
+    def dtype(self, kind: StateType) -> type[np.generic]:
+        """The type of its numbers if the user chose `kind`: only matrices of heads, [H, P, N], may be float16."""
+        return np.float16 if kind == "f16" and len(self.shape) == 3 else np.float32
+
+    def nbytes(self, kind: StateType = "f32") -> int:
+        """Bytes of one slot."""
+        return math.prod(self.shape) * np.dtype(self.dtype(kind)).itemsize
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-import numpy as np
-
 from ...errors import BadInput, OutOfMemory
 from ...gpu.device import Device
 from ...models.registry import Contents, Model
 from ...ops.kv_format import KV_FORMATS, KVFormat, KVType, kv_format
-from ...ops.vocabulary import PAGE, Cache, State
+from ...ops.vocabulary import PAGE, Cache, State, StateType
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
@@ -31,6 +29,7 @@ class CacheOptions(TypedDict, total=False):
     slots: int
     context: int | None
     kv: KVType
+    states: StateType
     tokens: int | None
     cache_bytes: int | None
     look_ahead: int
@@ -57,6 +56,7 @@ class CacheConfig:
     drafts: int = 0  # maximum drafted tokens of a sequence in a step
     initial: int = 0  # 1 if every text begins with a tuned state
     rewind: int = 0  # number of last tokens within which a sequence can go back to any length
+    state_type: StateType = "f32"  # of the matrices of recurrent states
 
     @classmethod
     def of(cls, model: Model, *, chunk_size: int = DEFAULT_CHUNK, **options: Unpack[CacheOptions]) -> "CacheConfig":
@@ -64,7 +64,10 @@ class CacheConfig:
         kind, asked = options.get("kv", "f16"), options.get("cache_bytes")
         if not isinstance(kind, str) or kind not in KV_FORMATS:
             raise BadInput(f"kv is {kind!r}; known: {', '.join(KV_FORMATS)}")
-        state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
+        state_type = options.get("states", "f32")
+        if state_type not in ("f32", "f16"):
+            raise BadInput(f"states is {state_type!r}; known: f32, f16")
+        state_bytes = sum(state.nbytes(state_type) for state in model.states)
         room = _default_cache(state_bytes) if asked is None else asked
         look_ahead = options.get("look_ahead", DEFAULT_LOOK_AHEAD)
         interval = options.get("checkpoint_interval", DEFAULT_CHECKPOINT_INTERVAL)
@@ -80,7 +83,9 @@ class CacheConfig:
         checkpoints = min(MOST_CHECKPOINTS, room // state_bytes) if state_bytes else 0
         counts = options.get("drafts", 0), options.get("initial", 0), options.get("rewind", 0)
         slots = options.get("slots", 1)
-        config = cls(context, slots, kind, tokens or 0, look_ahead, checkpoints, room, interval, chunk_size, *counts)
+        config = cls(
+            context, slots, kind, tokens or 0, look_ahead, checkpoints, room, interval, chunk_size, *counts, state_type
+        )
         if asked is not None:
             return config
         # The pages of one context are allocated in any case, so let them stay: a long chat is not recomputed at every
@@ -155,13 +160,13 @@ class CacheConfig:
 
     def state_bytes(self, state: State) -> int:
         """Bytes of all pages of one state."""
-        return self.states * 4 * int(np.prod(state.shape))
+        return self.states * state.nbytes(self.state_type)
 
     def each(self, caches: Sequence[Cache], states: Sequence[State]) -> tuple[int, int]:
         """Bytes of one page and of one state over all layers, except layers with window pages."""
         plain = [cache for cache in caches if not self.windows([cache])]
         page = sum(len(cache.stored) * self.page_bytes(cache) for cache in plain)
-        return page, sum(4 * int(np.prod(state.shape)) for state in states)
+        return page, sum(state.nbytes(self.state_type) for state in states)
 
     def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:
         """Size of all layers."""

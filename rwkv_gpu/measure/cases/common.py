@@ -48,6 +48,13 @@ def read_on_units(trial: Trial, width: int, can: Capabilities) -> Iterator[Trial
         )  # fmt: skip
 
 
+def with_half_states(trial: Trial) -> Trial:
+    """The trial with matrices of states in float16."""
+    assert trial.past is not None
+    states = {n: array.astype(np.float16) if array.ndim == 4 else array for n, array in trial.past.states.items()}
+    return replace(trial, what=f"{trial.what}, states in float16", past=replace(trial.past, states=states))
+
+
 def decode_batch(sequences: int) -> Batch:
     """One token of each sequence, some way into it."""
     return Batch.of([(slot, 7, [0]) for slot in range(sequences)])

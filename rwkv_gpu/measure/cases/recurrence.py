@@ -15,7 +15,7 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import Activation, DeltaRule, SlotRows, State
 from ..trials import Past, Stored, Trial
-from .common import BY_NAME, F32, batches, decode_batch, normal, read_as_integers, read_on_units
+from .common import BY_NAME, F32, batches, decode_batch, normal, read_as_integers, read_on_units, with_half_states
 
 HEADS, KEY_HEADS = 4, 2
 
@@ -27,6 +27,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for (name, tuning), (step, batch) in product(reductions(can).items(), every.items()):
         yield from _wkv6(name, tuning, step, batch)
         yield _lightning(name, tuning, step, batch)
+        yield with_half_states(_lightning(name, tuning, step, batch))
         for size in (32, 128):
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
@@ -38,8 +39,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
         yield from _wkv6(name, tuning, "prefill", prefill)
         yield _lightning(name, tuning, "prefill", prefill)
+        yield with_half_states(_lightning(name, tuning, "prefill", prefill))
     yield from _mixes(can, every)
     tuning = next(iter(reductions(can).values()))
+    yield with_half_states(_convolved("", tuning, 32))
     for trial in (*_wkv6("", tuning, "decode", every["decode"]), _convolved("", tuning, 32)):
         yield from read_as_integers(trial, HEADS * 32, can)
         yield from read_on_units(trial, HEADS * 32, can)

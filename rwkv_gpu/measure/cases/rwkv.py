@@ -15,7 +15,7 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import Mixed, State
 from ..trials import Array, Past, Stored, Trial
-from .common import BY_NAME, decode_batch, normal, ragged, read_as_integers, read_on_units
+from .common import BY_NAME, decode_batch, normal, ragged, read_as_integers, read_on_units, with_half_states
 
 OUTER = "decay", "sigmoid", "none", "sigmoid"  # activations of the products of w, a, gate, v_gate
 
@@ -26,13 +26,14 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
         yield _shift(name, tuning, step, batch)
         for size in (64, 128):
-            yield from _time_mix(name, tuning, step, batch, size)
+            trials = list(_time_mix(name, tuning, step, batch, size))
+            yield from (*trials, with_half_states(trials[0]))
     for name, tuning in in_chunks(can).items():
         yield from _time_mix(name, tuning, "prefill", batches["prefill"], 64)
     tuning = default_tuning(can).changed(state_lanes_per_row=8, lora_rows=4)  # a single lane without subgroups
     for step in ("decode", "one row"):
         trials = list(_time_mix("lanes share rows", tuning, step, batches[step], 64))
-        yield from trials
+        yield from (*trials, with_half_states(trials[0]))
         if step == "decode":
             yield from read_as_integers(trials[0], 192, can)
             yield from read_on_units(trials[0], 192, can)

@@ -12,7 +12,7 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import State, StateSpace
 from ..trials import Past, Stored, Trial
-from .common import batches, decode_batch, normal, ragged, read_as_integers, read_on_units
+from .common import batches, decode_batch, normal, ragged, read_as_integers, read_on_units, with_half_states
 
 HEADS = ((4, 2, 64, 128), (5, 1, 32, 24))  # H, G, P, N
 ON_MATRIX_UNITS = ((4, 2, 64, 128), (3, 1, 32, 256))
@@ -60,6 +60,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     every = batches()
     for sizes, (step, batch) in product(HEADS, every.items()):
         yield _ssd("", by_token, sizes, step, batch)
+        yield with_half_states(_ssd("", by_token, sizes, step, batch))
     for name, tuning in in_chunks(can).items():
         yield _ssd(name, tuning, HEADS[0], "prefill", every["prefill"])
     for read in (read_as_integers, read_on_units):
@@ -69,7 +70,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         long = ragged(((3, 0, 70), (0, 5, 130), (1, 9, 9)))
         on_units = default_tuning(can).changed(state_space_on_matrix_units=True)
         for sizes in ON_MATRIX_UNITS:
-            yield replace(_ssd("matrix units", on_units, sizes, "prefill", long), allowed=HALVES.result)
+            trial = replace(_ssd("matrix units", on_units, sizes, "prefill", long), allowed=HALVES.result)
+            yield from (trial, with_half_states(trial))
     for step, batch in every.items():
         yield _scan(can, step, batch)
         yield _averages(can, step, batch)

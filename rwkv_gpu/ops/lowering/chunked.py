@@ -10,6 +10,7 @@ from ..graph import Node
 from ..values import Operand
 from ..vocabulary import State
 from .context import Lowering
+from .states import state_part
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def chunked(to: Lowering, node: Node, state: State, shape: ChunkShape, inputs: S
     to.emit(
         node,
         state.name,
-        ("recurrence/chunk_walk", token_sum, "lib/lanes/plain"),
+        ("recurrence/chunk_walk", token_sum, state_part(to, state), "lib/lanes/plain"),
         how | spread,
         chunks,
         groups=to.shape.max_segments * heads * (values // rows),
         fixed_bytes=0,
         row_flops=2 * heads * keys * values * sum(form.parts),
-        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * keys * values),
+        context_cost=ContextCost(sequence_bytes=2 * state.nbytes(to.memory.state_type)),
     )
     if output is None:
         return

@@ -15,7 +15,7 @@ from ..vocabulary import NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
 from .rwkv import BLOCK_FLOATS, tile_parts
-from .states import through_rows, written
+from .states import state_part, through_rows, written
 
 LERP_ROWS = 4  # rows that a lane mixes, loading the matrices once for all
 GAIN = "recurrence/gain", "lib/activation"  # parts that gate the normed output of a delta net
@@ -215,7 +215,8 @@ def _recurrence(
         to,
         node,
         op.state,
-        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may have the sum by subgroups
+        # Several may have the sum by subgroups.
+        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows))), state_part(to, op.state)),
         {**constants, **own, **more},
         {**operands, **bound},
         groups=heads,

@@ -14,7 +14,7 @@ from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
 from .context import Lowering
 from .quantising import rounded_constants
-from .states import through_rows, written
+from .states import state_part, through_rows, written
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: limited by 16 KiB of workgroup memory
 ABSENT = 0xFFFFFFFF  # index of a missing part of a stack
@@ -103,7 +103,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         to,
         node,
         op.state,
-        ("rwkv/time_mix", gate, value, *tile_parts(split, rows)),
+        ("rwkv/time_mix", gate, value, *tile_parts(split, rows), state_part(to, op.state)),
         {**places, **norm, **own},
         operands,
         groups=heads,
@@ -152,6 +152,7 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
             *gates,
             "rwkv/decode/first_layer_value" if op.x.v_first is not None else "rwkv/decode/own_value",
             "lib/sum/subgroup" if lanes_per_row > 1 else "lib/sum/single_lane",
+            state_part(to, op.state),
             *output,
             "lib/lanes/plain",
         ),
@@ -160,7 +161,7 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
         groups=node.rows * heads,
         fixed_bytes=5 * heads * size * 4 + (lora.nbytes if lora else 0),
         row_flops=heads * size * (size * 8 + 2 * sum(lora.ranks if lora else ())),
-        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
+        context_cost=ContextCost(sequence_bytes=2 * op.state.nbytes(to.memory.state_type)),
     )
 
 

@@ -16,7 +16,7 @@ from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
-from .states import through_rows, written
+from .states import state_part, through_rows, written
 
 SCAN_LANES = 64  # channels of a workgroup: few, so that even narrow models fill a device
 
@@ -77,7 +77,7 @@ def _ssd_by_rows(
         to,
         node,
         op.state,
-        ("ssm/ssd", *parts, *xbc, sums, "lib/lanes/plain"),
+        ("ssm/ssd", *parts, *xbc, sums, state_part(to, op.state), "lib/lanes/plain"),
         {**constants, **more},
         {**operands, **bound},
         groups=heads * (size // rows),
@@ -125,7 +125,7 @@ def _ssd_on_matrix_units(
         to,
         node,
         op.state,
-        ("ssm/ssd_matrix", "lib/lanes/plain"),
+        ("ssm/ssd_matrix", state_part(to, op.state), "lib/lanes/plain"),
         {**constants, "WG": 8 * lanes},
         {**operands, **shared},
         groups=heads * (size // (2 * side)),

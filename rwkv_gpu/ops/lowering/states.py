@@ -1,7 +1,8 @@
 """Lowering helpers for dispatches that process the rows of each sequence in order, starting from its state."""
 
-import math
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
@@ -13,6 +14,11 @@ from .context import NO_OPERANDS, Lowering
 from .quantising import in_units
 
 SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 loop iterations; a row takes about 20
+
+
+def state_part(to: Lowering, state: State) -> str:
+    """The part that loads and stores a state of matrices."""
+    return f"recurrence/state/{'f16' if state.dtype(to.memory.state_type) is np.float16 else 'f32'}"
 
 
 def through_rows(
@@ -39,7 +45,7 @@ def through_rows(
         groups=to.shape.max_segments * groups,
         fixed_bytes=fixed_bytes,
         row_flops=row_flops,
-        context_cost=ContextCost(sequence_bytes=2 * 4 * math.prod(state.shape)),
+        context_cost=ContextCost(sequence_bytes=2 * state.nbytes(to.memory.state_type)),
         shared_bytes=shared_bytes,
     )
 

@@ -3,9 +3,9 @@
 // If k and b differ, Vᵀ K is added, too. SPLIT lanes share ROWS rows of S, whose columns stay in registers. Workgroup memory
 // holds the values that all rows of a chunk read: first R and W, then B and K. Meanwhile the next values are loaded.
 // needs token sum: sum_of; recurrence/chunk: Block, key_place, value_place; lib/step: kept_state
+// needs state: load_state, store_state
 // needs recurrence/chunk_stack: decay_place, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
-@group(0) @binding(2) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀, then y
 
 const_assert WG == SLICE / ROWS * SPLIT;
@@ -45,7 +45,7 @@ fn run(group: u32, lane: u32) {
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
         s[i] = vec4f();
         if segment.start > 0u {
-            s[i] = state[source + i / COLUMNS * N4 + i % COLUMNS * SPLIT];
+            s[i] = load_state(source + i / COLUMNS * N4 + i % COLUMNS * SPLIT);
         }
     }
     var next: array<vec4f, LOADS>;
@@ -86,7 +86,7 @@ fn run(group: u32, lane: u32) {
 
 fn save(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, place: u32) {
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
-        state[place + i / COLUMNS * N4 + i % COLUMNS * SPLIT] = (*s)[i];
+        store_state(place + i / COLUMNS * N4 + i % COLUMNS * SPLIT, (*s)[i]);
     }
 }
 

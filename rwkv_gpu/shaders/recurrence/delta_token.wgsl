@@ -7,7 +7,6 @@
 // needs recurrence/delta_tensors: key_head_of, key_is_first, rate_at; recurrence/gain: gain_at
 // needs recurrence/step/delta_rule: advance; tile: load_tile, store_tile, store_y; y: write_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
-@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]
 
 const N4 = N / 4u;

@@ -1,6 +1,7 @@
 // The rows of the state held by a lane.
 
 //# four_rows: A lane holds tiles of four rows of S, so that a load of r, w, k, κ or κ a serves four.
+// needs state: load_state, store_state
 const ROWS = 4u;
 alias Rows = vec4f;
 alias Tile = mat4x4f;               // [column][row]
@@ -27,15 +28,17 @@ fn grow(tile: Tile, w: vec4f, k: vec4f, v: Rows) -> Tile {
 }
 
 fn load_tile(place: u32) -> Tile {
-    return transpose(Tile(state[place], state[place + N4], state[place + 2u * N4], state[place + 3u * N4]));
+    return transpose(
+        Tile(load_state(place), load_state(place + N4), load_state(place + 2u * N4), load_state(place + 3u * N4))
+    );
 }
 
 fn store_tile(place: u32, tile: Tile) {
     let rows = transpose(tile);
-    state[place] = rows[0];
-    state[place + N4] = rows[1];
-    state[place + 2u * N4] = rows[2];
-    state[place + 3u * N4] = rows[3];
+    store_state(place, rows[0]);
+    store_state(place + N4, rows[1]);
+    store_state(place + 2u * N4, rows[2]);
+    store_state(place + 3u * N4, rows[3]);
 }
 
 fn load_v(i: u32) -> Rows { return block_v[i / 4u]; }
@@ -48,6 +51,7 @@ fn store_y(i: u32, out: Rows) {
 }
 
 //# one_row: A lane holds tiles of one row of S.
+// needs state: load_state, store_state
 const ROWS = 1u;
 alias Rows = f32;
 alias Tile = vec4f;                 // one number per column
@@ -61,8 +65,8 @@ fn next(tile: Tile, w: vec4f, k: vec4f, ka: vec4f, v: Rows, removed: Rows) -> Ti
 // Advances S by a token, without removal.
 fn grow(tile: Tile, w: vec4f, k: vec4f, v: Rows) -> Tile { return fma(tile, w, v * k); }
 
-fn load_tile(place: u32) -> Tile { return state[place]; }
-fn store_tile(place: u32, tile: Tile) { state[place] = tile; }
+fn load_tile(place: u32) -> Tile { return load_state(place); }
+fn store_tile(place: u32, tile: Tile) { store_state(place, tile); }
 
 fn load_v(i: u32) -> Rows { return block_v[i / 4u][i % 4u]; }
 fn store_y(i: u32, out: Rows) { block_y[i] = out; }

@@ -5,7 +5,6 @@
 // are unrolled by 4.
 // needs kernel: advance, prepare; lib/step: kept_state; output: conclude, last_of; tile: load_tile, store_tile, store_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
-@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]
 
 const_assert WG == N / ROWS * SPLIT;

@@ -3,10 +3,9 @@
 // The lanes of a row of S also compute its channel: v, w, a and gate. Workgroup memory holds the vectors of the head, each loaded
 // once, w and a, which are read by column, and S r, which is normed over the head. Independent loads are all issued at once.
 // needs gates: gate_values, gates_from, load_gates, put; output: collect_output, quantise_output
-// needs rows: beyond, segment_of; sum: group_sum; value: first_of
+// needs rows: beyond, segment_of; state: load_state, store_state; sum: group_sum; value: first_of
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], at R, K, V of a stack
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4], and biases of LoRAs
-@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, N]
 
 const N4 = N / 4u;
@@ -63,7 +62,7 @@ fn run(group: u32, lane: u32) {
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
         s[i] = vec4f();
         if segment.start > 0u {
-            s[i] = state[source + i / COLUMNS * N4 + i % COLUMNS * LANES_PER_ROW];
+            s[i] = load_state(source + i / COLUMNS * N4 + i % COLUMNS * LANES_PER_ROW);
         }
     }
     for (var i = 0u; i < LOADS; i++) {
@@ -114,7 +113,7 @@ fn run(group: u32, lane: u32) {
         bonus += dot(r * k, head[OF_R_K * N4 + n]);
         for (var j = 0u; j < ROWS; j++) {
             let now = fma(s[j * COLUMNS + c], decay, v[j] * k - removed[j] * (kk[c] * a));
-            state[written + j * N4 + c * LANES_PER_ROW] = now;
+            store_state(written + j * N4 + c * LANES_PER_ROW, now);
             out[j] += dot(now, r);
         }
     }

@@ -5,11 +5,10 @@
 // all of S is read. With INPUTS_FIRST, S is loaded last, because it is the largest. Software Vulkan stops an invocation after
 // 65,535 iterations of all its loops, so columns are unrolled by UNROLL.
 // needs lib/step: kept_state; sum: group_sum; lib/softplus: softplus; output: collect_output, quantise_output
-// needs xbc: xbc_at
+// needs state: load_state, store_state; xbc: xbc_at
 @group(0) @binding(2) var<storage, read> projected: array<vec4f>;       // [T, STRIDE], z [H, P] first and dt [H] last
 @group(0) @binding(3) var<storage, read> parameters: array<vec4f>;      // the bias of dt, A and D, [H] each; maybe of a convolution, too
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
-@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P]
 
 const_assert WG == SLICE * LANES_PER_ROW;
@@ -52,7 +51,7 @@ fn run(group: u32, lane: u32) {
     for (var c = 0u; c < COLUMNS; c++) {
         s[c] = vec4f();
         if segment.start > 0u {
-            s[c] = state[source + c * LANES_PER_ROW];
+            s[c] = load_state(source + c * LANES_PER_ROW);
         }
     }
     if INPUTS_FIRST == 1u {
@@ -90,14 +89,14 @@ fn run(group: u32, lane: u32) {
             if done + token < segment.kept {
                 let kept = (kept_state(segment, done + token) * H * P + first + own) * N4 + part;
                 for (var c = 0u; c < COLUMNS; c++) {
-                    state[kept + c * LANES_PER_ROW] = s[c];
+                    store_state(kept + c * LANES_PER_ROW, s[c]);
                 }
             }
         }
     }
     if ROW_EACH == 0u {
         for (var c = 0u; c < COLUMNS; c++) {
-            state[written + c * LANES_PER_ROW] = s[c];
+            store_state(written + c * LANES_PER_ROW, s[c]);
         }
     }
     quantise_output(segment.first, first, lane);
@@ -109,7 +108,7 @@ fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: ve
     let now = fma((*s)[c], vec4f(steps.y), steps.x * x * block_b[at]);
     (*s)[c] = now;
     if ROW_EACH == 1u {
-        state[written + c * LANES_PER_ROW] = now;
+        store_state(written + c * LANES_PER_ROW, now);
     }
     return now * block_c[at];
 }

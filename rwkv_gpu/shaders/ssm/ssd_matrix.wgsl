@@ -3,13 +3,12 @@
 // On matrix units, with the scores of `ssd_scores`. d_t is the decay from the chunk's start to t. Yᵀ = S₀ (C d)ᵀ + X̃ᵀ M, where M
 // has the scores of t and i times the decay between them, and Sᵀ = S₀ᵀ d_last + Bᵀ X̂. X̃ is dt x; X̂ is dt x times the decay to
 // the chunk's end. Lanes keep S in float32, and multiply copies in float16, scaled by powers of two.
-// needs ssm/ssd_slots: first_slot; lib/step: kept_state; lib/softplus: softplus
+// needs ssm/ssd_slots: first_slot; state: load_state, store_state; lib/step: kept_state; lib/softplus: softplus
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
 @group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first and dt [H] last
 @group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each
-@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4]
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, P / 4]
 @group(0) @binding(7) var<storage, read> halves: array<vec4<f16>>;
 @group(0) @binding(8) var<storage, read> floats: array<vec4f>;
@@ -68,7 +67,7 @@ fn run(group: u32, lane: u32) {
     for (var n = 0u; n < FRAGMENTS * EACH; n++) {
         s[n] = vec4f();
         if segment.start > 0u {
-            s[n] = state[state_place(segment.source, first4, n)];
+            s[n] = load_state(state_place(segment.source, first4, n));
         }
     }
     var state_power = put_state(&s);
@@ -166,7 +165,7 @@ fn column_of(n: u32) -> u32 { return (subgroup + 8u * (n / EACH)) / 2u * S4 + it
 
 fn save(s: ptr<function, array<vec4f, FRAGMENTS * EACH>>, which: u32, first4: u32) {
     for (var n = 0u; n < FRAGMENTS * EACH; n++) {
-        state[state_place(which, first4, n)] = (*s)[n];
+        store_state(state_place(which, first4, n), (*s)[n]);
     }
 }
 

@@ -18,6 +18,7 @@ from ..gpu.device import Capabilities
 from .amd import instead_of, is_amd
 from .expert_config import ExpertConfig
 from .gemm_config import MANY, GemmConfig
+from .parts import SUMS_OF_PARTS
 from .tuning import GROUPS, ExpertLimits, GemmLimits, Tuning
 
 Typed = TypeVar("Typed")
@@ -27,7 +28,6 @@ ABOUT_BLOCK = ("source", "needs", "all_or_none", "rows")  # keys of a block that
 Config = TypeVar("Config", GemmConfig, ExpertConfig)
 MAX_STAGED_BYTES = 48 << 10  # maximum workgroup memory of skinny_gemm
 MAX_FRAGMENTS = 4  # maximum fragments of x per subgroup
-OWN_ROWS = ("linear/subgroup_gemm", "linear/line_gemm")  # kernels in which each subgroup has its own rows of W
 
 
 @lru_cache(256)
@@ -184,10 +184,10 @@ def _on_fragments(config: Config, can: Capabilities) -> Config:
     )
     if not isinstance(config, GemmConfig):
         return config
-    if config.kernel in OWN_ROWS:
+    if config.takes(SUMS_OF_PARTS):  # each subgroup has its own rows of W
         fragments = min(MAX_FRAGMENTS, -(-config.fragments_of_x * was // side))
         return replace(config, fragments_of_x=fragments, tb=fragments * side)
-    if config.kernel == "linear/skinny_gemm_matrix":  # so that each lane has a chunk to decode
+    if config.entry.x_order == "fragments":  # so that each lane has a chunk to decode
         least = config.subgroup_width * 32 // (side * config.columns)
         grown = max(config.fragments_of_w, least)
         return replace(config, fragments_of_w=grown, r=config.r // config.fragments_of_w * grown)

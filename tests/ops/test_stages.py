@@ -52,6 +52,11 @@ def test_the_table_of_kernels_and_stages_equals_that_of_the_docs():
     assert written() == table()
 
 
+def test_every_kernel_of_products_has_a_row_in_the_docs():
+    rows = (PAGE.parent / "kernels.md").read_text(encoding="utf-8")
+    assert [kernel.name for kernel in PRODUCTS if f"\n| `{kernel.name}` |" not in rows] == []
+
+
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 def test_some_kernel_accepts_each_form_of_a_stage(stage):
     for form, parts in stage.fusions.items():

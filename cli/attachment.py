@@ -27,7 +27,7 @@ def file_text(path: Path) -> str:
                 f"{path} is {'a folder' if path.is_dir() else 'not a file'}; give a text, source code or PDF"
             )
         if (size := os.path.getsize(path)) > MOST_BYTES:
-            raise BadInput(f"{path} has {size:,} bytes; a file of up to {MOST_BYTES:,} can go with a message")
+            raise BadInput(f"{path} has {size:,} bytes; a message can have files of up to {MOST_BYTES:,}")
         data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None

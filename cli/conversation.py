@@ -220,7 +220,7 @@ class Conversation:
     def _agrees(self, question: str) -> bool:
         if self.source.choose(f"{question} [Y/n] ") in ("", "y", "yes"):
             return True
-        raise BadInput("nothing was downloaded; the model stays")
+        raise BadInput("nothing was downloaded; the model is unchanged")
 
     def _go_on_with(self, model: ChatModel, before: Settings, system: str | None) -> None:
         self.llm, self.defaults = model.llm, model.defaults

@@ -98,7 +98,9 @@ def _pair(
     """The two factors of a matrix: A has its columns, and B its rows."""
     (a, b), shown = (one[0].shape for one in sources), printable(name)
     if change.compute is not None or change.shape is not None:
-        raise UnsupportedModel(f"{path}: adapts {shown!r}, which is not a matrix of a product; train one without")
+        raise UnsupportedModel(
+            f"{path}: adapts {shown!r}, which is not a matrix of a product; train an adapter without it"
+        )
     if len(a) != 2 or len(b) != 2 or a[0] != b[1] or not a[0] * a[1] * b[0] or len(sources[0]) != len(sources[1]):
         raise BadFile(f"{path}: factors of {shown!r} have the shapes {list(a)} and {list(b)}; train the adapter again")
     for order, size in ((change.columns, a[1]), (change.rows, b[0])):

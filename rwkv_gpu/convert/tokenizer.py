@@ -77,7 +77,7 @@ def _byte_bpe(folder: Path, tokenizer: Mapping[str, Any], size: int, own: Mappin
     names = PRE.get(_splitter(tokenizer))
     if names is None:
         what = f"{printable(str(folder / 'tokenizer.json'))}: splits text in a way that is not converted"
-        raise UnsupportedModel(f"{what}; take llama.cpp's convert_hf_to_gguf.py")
+        raise UnsupportedModel(f"{what}; use llama.cpp's convert_hf_to_gguf.py")
     name = names[special.get("tokenizer.ggml.add_bos_token") is True]
     vocabulary = Vocabulary(size)
     for text, number in tokenizer["model"]["vocab"].items():

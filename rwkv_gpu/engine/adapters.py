@@ -56,7 +56,7 @@ class Adapter:
                 raise BadInput(f"{path}: is not a LoRA adapter; `rwkv-gpu convert` writes one from a folder of PEFT")
             wanted, own = (printable(f.str("general.architecture"), 60) for f in (model, file))
             if own != wanted:
-                raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; take another adapter")
+                raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; use another adapter")
             if "adapter.alora.invocation_tokens" in file.metadata:
                 raise BadInput(
                     f"{path}: is active after certain tokens only (aLoRA), which is not supported; train a LoRA"
@@ -85,7 +85,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
             raise BadFile(f"{path}: has no tensor '{name}{end}'; convert the adapter again")
     if name not in model.tensors:
         raise BadInput(
-            f"{path}: adapts '{name}', which is not a matrix of this model; take an adapter that was made for it"
+            f"{path}: adapts '{name}', which is not a matrix of this model; use an adapter that was made for it"
         )
     part = name.removesuffix(".weight").rpartition(".")[2]
     if NOT_PRODUCTS.search(part):
@@ -94,7 +94,9 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
             "matrix, and position embeddings are not supported; train one without"
         )
     if name.endswith(EXPERTS) and model.str("general.architecture") in OTHER_EXPERTS:
-        raise BadInput(f"{path}: adapts '{name}', but experts of this family cannot be adapted; train one without")
+        raise BadInput(
+            f"{path}: adapts '{name}', but experts of this family cannot be adapted; train an adapter without them"
+        )
     stored = [file.tensors[name + end] for end in ENDS]
     of_a, of_b = (one.shape if len(one.shape) > 1 else (1, *one.shape) for one in stored)
     shape = model.tensors[name].shape
@@ -109,13 +111,13 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     if of_a != (*experts, rank, columns) or of_b != (*experts, rows, rank) or rank > MOST_RANK:
         raise BadInput(
             f"{path}: '{name}' has factors {list(of_a)} and {list(of_b)}, but the matrix is "
-            f"{[*experts, rows, columns]}; take an adapter that was made for this model"
+            f"{[*experts, rows, columns]}; use an adapter that was made for this model"
         )
     a, b = (_floats(file, one) for one in stored)  # read after the checks, as a wrong file may be huge
     a = a.T if name == TABLE else a
     b = b * np.float32(alpha / rank) if alpha else b
     if float(np.abs(a).max()) * float(np.abs(b).max()) > MOST_CHANGE:
-        raise BadInput(f"{path}: '{name}' has factors whose products go beyond 16,384; train the adapter again")
+        raise BadInput(f"{path}: '{name}' has factors whose products exceed 16,384; train the adapter again")
     return a, b
 
 

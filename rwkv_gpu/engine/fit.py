@@ -95,13 +95,13 @@ class Fit:
         if not self.fits and self.host:
             raise OutOfMemory(
                 f"the model needs {self.needed:,} bytes on the GPU, where {_free(self.available)} are free, and "
-                f"{self.host:,} in main memory, where {_free(self.host_available)} are; take a smaller model or "
+                f"{self.host:,} in main memory, where {_free(self.host_available)} are; use a smaller model or "
                 "quantisation"
             )
         if not self.fits:
             parts = ", ".join(f"{name} {nbytes:,}" for name, nbytes in self.parts.items())
             raise OutOfMemory(
-                f"the model needs {self.needed:,} bytes ({parts}) but {self.available:,} are free; take a smaller "
+                f"the model needs {self.needed:,} bytes ({parts}) but {self.available:,} are free; use a smaller "
                 "model or quantisation"
             )
 

@@ -35,7 +35,7 @@ def read_initial_state(path: Path, model: Model, architecture: str) -> StateArra
     else:
         found = _of_gguf(path, architecture)
     if not model.states or model.caches:
-        raise BadInput(f"{path}: '{architecture}' has attention, so it cannot begin with a tuned state; take an RNN")
+        raise BadInput(f"{path}: '{architecture}' has attention, so it cannot begin with a tuned state; use an RNN")
     arrays = {state.name: np.zeros(state.shape, np.float32) for state in model.states}
     for name, array in found.items():
         if name not in arrays or array.shape != arrays[name].shape:
@@ -54,7 +54,7 @@ def _of_gguf(path: Path, architecture: str) -> StateArrays:
             raise BadInput(f"{path}: is not a tuned state; its general.type must be adapter and its adapter.type state")
         own = printable(file.str("general.architecture"), 60)
         if own != architecture:
-            raise BadInput(f"{path}: is a state for '{own}', but the model is '{architecture}'; take another state")
+            raise BadInput(f"{path}: is a state for '{own}', but the model is '{architecture}'; use another state")
         return {tensor.name: file.values(tensor) for tensor in file.tensors.values()}
 
 

@@ -73,7 +73,7 @@ def place(device: Device, parameters: Sequence[Parameter], offload: Offload, use
         chosen = place_as_asked(parameters, choices[least])
     if any(p.host for p in chosen) and not device.capabilities.main_memory:
         raise UnsupportedDevice(
-            f"{device.adapter} cannot read main memory from shaders; take a smaller model or --device cpu"
+            f"{device.adapter} cannot read main memory from shaders; use a smaller model or --device cpu"
         )
     each, experts = slot_bytes(chosen), max((p.shape[0] for p in chosen if p.host and p.is_experts), default=0)
     slots = 0 if room is None or not each else min(experts, (room - _device_bytes(device, chosen)) // each)

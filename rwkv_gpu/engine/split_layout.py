@@ -175,7 +175,7 @@ class Layout:
             if not one.fits:
                 raise OutOfMemory(
                     f"{name} needs {one.needed:,} bytes (weights {one.weights:,}, state {one.state:,}, scratch "
-                    f"{one.scratch:,}) but {one.available:,} are free; give it a smaller share of the split, or take a "
+                    f"{one.scratch:,}) but {one.available:,} are free; give it a smaller share of the split, or use a "
                     "smaller context, model or quantisation"
                 )
 
@@ -247,7 +247,7 @@ def lay_out(
     from ..ops.cut import layers_of  # imports all nodes, which a model on one device may not need
 
     if start_of(model) is not None:
-        raise BadInput("an encoder-decoder is not split over devices; name one device")
+        raise BadInput("an encoder-decoder cannot be split over devices; name one device")
     layers = layers_of(model)
     on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
     if offload.cpu_moe or offload.gpu_memory is not None or on_gpu < layers:
@@ -309,7 +309,7 @@ def counts_by_device(
     if sum(counts) < layers:
         raise OutOfMemory(
             f"{sum(counts)} of the {layers} layers fit on {' + '.join(one.name for one in devices)}; name more "
-            "devices, or take a smaller model, quantisation or context"
+            "devices, or use a smaller model, quantisation or context"
         )
     used = [number for number, count in enumerate(counts) if count]
     if len(used) == 1:

@@ -81,7 +81,7 @@ def stored_in_prefab(path: Path) -> tuple[dict[str, Stored], int]:
         return tensors, every
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         what = printable(str(error)[:100]) or type(error).__name__
-        raise BadFile(f"{path}: is not a valid prefab file ({what}); save it again") from None
+        raise BadFile(f"{path} is not a valid prefab file ({what}); save it again") from None
 
 
 def _named(found: Iterator[tuple[str, Stored]], info: Any) -> Iterator[tuple[str, Stored]]:

@@ -195,7 +195,7 @@ class Device:
         if nbytes > limit:
             raise OutOfMemory(
                 f"one buffer of {nbytes:,} bytes for {purpose} is over this device's limit of {limit:,}; "
-                "load with fewer sequences or a smaller context, or take a smaller model"
+                "load with fewer sequences or a smaller context, or use a smaller model"
             )
         doing = f"allocating {nbytes:,} bytes for {purpose} ({sum(self._usage.values()):,} in use)"
         with TypedErrors(doing):

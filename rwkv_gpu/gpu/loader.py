@@ -208,7 +208,7 @@ def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
     if nbytes > limit:
         raise OutOfMemory(
             f"{unit} rows of '{parameter.name}' take {nbytes:,} bytes but the device binds {limit:,} at most; "
-            "take a smaller quantisation or another device"
+            "use a smaller quantisation or another device"
         )
     most = limit // nbytes * unit
     for first in range(0, parameter.rows, most):

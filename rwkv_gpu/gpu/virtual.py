@@ -109,7 +109,7 @@ class HostDevice(VirtualDevice):
         if nbytes > self.capabilities.max_buffer:
             raise OutOfMemory(
                 f"one buffer of {nbytes:,} bytes for {purpose} is over the limit of {self.capabilities.max_buffer:,}; "
-                "take a smaller context, or a smaller model"
+                "use a smaller context, or a smaller model"
             )
         buffer = Buffer(np.zeros(nbytes, np.uint8), nbytes, purpose, Counter())
         self.buffers.append(buffer)

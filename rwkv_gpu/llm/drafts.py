@@ -200,10 +200,10 @@ def check_vocabulary(path: Path, own: Sequence[Any], target: Sequence[Any]) -> N
     common = min(len(own), len(target))
     differs = next((i for i in range(common) if own[i] != target[i]), None)
     if differs is not None:
-        raise BadInput(f"{path}: has another vocabulary than the model (token {differs} differs); take another draft")
+        raise BadInput(f"{path}: has another vocabulary than the model (token {differs} differs); use another draft")
     if abs(len(own) - len(target)) > PADDING or not common:
         raise BadInput(
-            f"{path}: has a vocabulary of {len(own):,} tokens and the model one of {len(target):,}; take another draft"
+            f"{path}: has a vocabulary of {len(own):,} tokens and the model one of {len(target):,}; use another draft"
         )
 
 

@@ -123,7 +123,7 @@ class Driver:
         with self._gate:
             if len(self._numbers) >= self._most_requests and self._end is None:
                 raise QueueFull(
-                    f"{len(self._numbers):,} requests run or wait for this model, and no more may; "
+                    f"{len(self._numbers):,} requests run or wait for this model, which is the limit; "
                     "ask again later, or load it with a larger max_requests"
                 )
             self._check_open()

@@ -76,7 +76,7 @@ def is_meant(name: str, tag: str) -> bool:
 def choose(repository: str, names: Sequence[str], tag: str | None) -> str:
     """The file that a tag refers to; for a split file, the first part."""
     if not names:
-        raise BadInput(f"{repository} has no GGUF files; give a repository that has")
+        raise BadInput(f"{repository} has no GGUF files; give a repository that has some")
     remedy = f"name one, such as hf.co/{repository}:{names[0]}"
     first = [name for name in names if (part := PART.search(name)) is None or part[1] == "00001"]
     for wanted in [tag] if tag else PREFERRED:

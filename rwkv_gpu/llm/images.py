@@ -31,7 +31,7 @@ BLIND = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
 )
-DEAF = "this model takes no audio: its projector is for images; take a model for audio, such as Voxtral or Ultravox"
+DEAF = "this model takes no audio: its projector is for images; use a model for audio, such as Voxtral or Ultravox"
 SOUNDS = "audio", "audio_url", "input_audio"  # types of parts that are sounds
 KINDS = "image", "image_url", "input_image", *SOUNDS  # types of all media; a client may send any type
 

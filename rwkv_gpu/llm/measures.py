@@ -110,7 +110,7 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
     except Exception:
         raise
     except BaseException as error:  # would end the engine's thread
-        raise BadInput(f"the progress callback ended by {type(error).__name__}") from error
+        raise BadInput(f"the progress callback raised {type(error).__name__}") from error
 
 
 def embeddings(

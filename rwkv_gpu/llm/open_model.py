@@ -165,7 +165,7 @@ class OpenModel:
         """
         marks = self.tokenizer.vocabulary.infill
         if marks is None:
-            raise BadInput("this model has no tokens to fill in the middle; take one for code, such as qwen2.5-coder")
+            raise BadInput("this model has no tokens to fill in the middle; use one for code, such as qwen2.5-coder")
         self._check_length(prefix, suffix, extra, *(text for file in files for text in file))
         before, between, after = marks
         bos = [self.tokenizer.bos] if self.tokenizer.add_bos and self.tokenizer.bos is not None else []
@@ -226,7 +226,7 @@ class OpenModel:
     def prepare_ranking(self, query: str, documents: Sequence[str]) -> list[list[int]]:
         """Checks and tokenises the query and documents of a ranking; computes nothing."""
         if self._pooling.classifier is None:
-            raise BadInput("this model ranks no documents; take a reranker, such as bge-reranker or Qwen3-Reranker")
+            raise BadInput("this model ranks no documents; use a reranker, such as bge-reranker or Qwen3-Reranker")
         if not isinstance(query, str):
             raise BadInput(f"query is of type {type(query).__name__}; it must be a string")
         if not documents:

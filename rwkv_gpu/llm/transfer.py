@@ -156,8 +156,8 @@ class Transfer:
                         self.pace.spend(len(block))
                         start += len(block)
                         if start > end:  # more bytes than announced would fill the disk
-                            message = f"the server sends more than the {end - before:,} bytes that it said"
-                            raise BadInput(f"{message}; it is at fault")
+                            message = f"the server sends more than the {end - before:,} bytes that it announced"
+                            raise BadInput(f"{message}; try again later")
                         yield block
             except Broken as error:
                 if isinstance(error, urllib.error.HTTPError):

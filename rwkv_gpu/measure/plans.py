@@ -103,7 +103,7 @@ def record_step(
 ) -> RecordedStep:
     """Records the step as a device with these capabilities would run it."""
     if not step.prefill and step.rows > MAX_SEGMENTS:
-        raise BadInput(f"a step has {MAX_SEGMENTS} sequences at most; more rows are of a prompt: --prefill")
+        raise BadInput(f"a step has {MAX_SEGMENTS} sequences at most; for more rows of one prompt, use --prefill")
     dispatches, recorder = dispatches_of(file, can, tuning, step, without, adapters)
     rows = tuple(_row(one, recorder.graph, step) for one in dispatches)
     total = len(rows), sum(row.nbytes for row in rows)

@@ -473,7 +473,7 @@ def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -
     """The model described by a file and a form. `attentions` replaces the attention of some layers."""
     file, tensors = source.file, source.tensors
     if file.int(f"{source.arch}.expert_count", default=0):
-        raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; take a dense model")
+        raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; use a dense model")
     ends, attending = source.ends(form), source.attentions(form)
     if attentions is not None:
         attending = tuple(attentions(i, attention) for i, attention in enumerate(attending))

@@ -82,7 +82,7 @@ def read_dflash(file: GGUFFile, model: Layered, index: int, mask: int) -> DFlash
     tensors, width, eps = source.tensors, source.hyper.width, source.hyper.eps
     for sign, name in OTHERS.items():
         if f"{ARCH}.{sign}" in file.metadata or f"{at}.{sign}" in tensors:
-            raise UnsupportedModel(f"{file.path}: drafts by {name}, which is not supported; take a DFlash file")
+            raise UnsupportedModel(f"{file.path}: drafts by {name}, which is not supported; use a DFlash file")
     streams_of(model, file)
     shape, read = (ends.embedding.shape[0], width), read_layers(file, ARCH, tensors, index, range(1, MOST_LAYERS + 1))
     known = read_known(file, tensors, index, shape[0])

@@ -124,7 +124,9 @@ def streams_of(model: Layered, file: GGUFFile | None = None) -> Streams:
     if kinds[0] is not kinds[1]:  # a subclass has layers of its own
         assert file is not None, "it was checked"
         arch = file.str("general.architecture")
-        raise UnsupportedModel(f"{file.path}: heads that read layers of '{arch}' are not supported; run it without")
+        raise UnsupportedModel(
+            f"{file.path}: heads that read layers of '{arch}' are not supported; run the model without it"
+        )
     streams: Streams = cast(Any, model).streams
     return streams
 

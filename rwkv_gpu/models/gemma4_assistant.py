@@ -106,7 +106,9 @@ def read_assistant(file: GGUFFile, model: Layered, index: int) -> Assistant:
     """The head in block `index` of a joined file. Raises an error if it does not fit the model of the file."""
     if type(model) is not Gemma4:
         arch = file.str("general.architecture")
-        raise UnsupportedModel(f"{file.path}: is an assistant of Gemma 4, but the model is '{arch}'; run it without")
+        raise UnsupportedModel(
+            f"{file.path}: is an assistant of Gemma 4, but the model is '{arch}'; run the model without it"
+        )
     at, width = f"blk.{index}", model.ends.embedding.shape[1]
     source = DenseFile(file, ARCH, inside=f"{at}.")
     tensors, own = source.tensors, source.hyper.width

@@ -70,5 +70,6 @@ def locked(devices: Sequence[str], shares: int, folder: Path | None = None) -> C
                 return Claim(device, handle)
             os.close(handle)
     raise NoAdapter(
-        f"all adapters of this machine have replicas: {', '.join(devices)}; start Ray with as much `wgpu` as there are"
+        f"all adapters of this machine have replicas: {', '.join(devices)}; "
+        "start Ray with one `wgpu` resource for each adapter"
     )

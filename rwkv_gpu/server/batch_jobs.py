@@ -77,9 +77,15 @@ class Batches:
             raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=RETRY_AFTER)
         running = sum(one.ended_at is None for one in self._found.values())
         if sum(one.ended_at is None for one in mine) >= MOST_RUNNING or running >= MOST_RUNNING_OF_ALL:
-            raise ApiError(429, f"{MOST_RUNNING} batches of a key may run; ask again later", retry_after=60)
+            raise ApiError(
+                429,
+                f"{MOST_RUNNING} batches of this key are running, which is the limit; ask again later",
+                retry_after=60,
+            )
         if len(self._found) >= MOST_OF_ALL:
-            raise ApiError(429, f"the server keeps {MOST_OF_ALL:,} batches; ask again later", retry_after=3600)
+            raise ApiError(
+                429, f"the server stores {MOST_OF_ALL:,} batches, which is the limit; ask again later", retry_after=3600
+            )
         if len(mine) >= MOST:
             oldest = next(one for one in reversed(mine) if one.ended_at is not None)
             self.delete(oldest)

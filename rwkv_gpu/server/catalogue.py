@@ -310,7 +310,7 @@ class Catalogue:
         async with self._loads if self._most_loaded is not None else nullcontext():
             while self._most_loaded is not None and self._loaded_count() >= self._most_loaded:
                 if not await self._make_room():
-                    raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, and no more may be loaded")
+                    raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, which is the limit")
             while True:
                 try:
                     return await asyncio.to_thread(self._load, model.path, progress)

@@ -90,7 +90,7 @@ class Budget:
         """Subtracts bytes; raises ValueError if too few are left."""
         self.left -= count
         if self.left < 0:
-            raise ValueError(f"the images of a request may have {MOST_BYTES >> 20} MiB")
+            raise ValueError(f"the images of a request may have {MOST_BYTES >> 20} MiB in all")
 
 
 @dataclass

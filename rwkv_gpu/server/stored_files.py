@@ -47,7 +47,11 @@ class StoredFiles:
         """Stores a file; refuses it if there is no room."""
         self._expire()
         if len(self._of(file.owner)) >= MOST or len(self._found) >= MOST_OF_ALL:
-            raise ApiError(413, f"a key may have {MOST:,} files, all {MOST_OF_ALL:,}; delete some", code="no_room")
+            raise ApiError(
+                413,
+                f"a key may have {MOST:,} files, and all keys together {MOST_OF_ALL:,}; delete some",
+                code="no_room",
+            )
         self._found[file.id] = file
         try:
             self.append(file, content)

@@ -60,7 +60,7 @@ class Recording:
             news = self.news
             if self.events and self.events[0][0] > after + 1:
                 raise ApiError(
-                    410, f"event {after + 1} of this stream is not kept any more; ask again", code="stream_gone"
+                    410, f"event {after + 1} of this stream is no longer stored; ask again", code="stream_gone"
                 )
             # Searched from the end: a reader that keeps up needs only the last ones.
             fresh: list[bytes] = []

@@ -58,7 +58,7 @@ def to_lark(source: str, ids: Mapping[str, int] = MappingProxyType({})) -> str:
     for rule in rules.values():
         for name in rule.names:
             if name not in rules:
-                raise _wrong(f"rule {name[:40]!r} is named and not defined")
+                raise _wrong(f"rule {name[:40]!r} is used but not defined")
     new_names = _new_names(rules)
     return "\n".join(f"{new_names[rule.name]}: {_body(rule, new_names)}" for rule in rules.values())
 

@@ -71,11 +71,11 @@ def _plane(vision: Vision, file: GGUFFile, model: Contents, arch: str) -> PlaneR
     key = f"{arch}.rope.dimension_sections"
     if not vision.family.grid_positions:
         if key in file.metadata:
-            raise _other(vision, "the model has positions of a plane, and the projector does not")
+            raise _other(vision, "the model needs two-dimensional positions, and the projector does not give them")
         return None
     rope: Any = rope_of(model)
     if rope is None or rope.factors or rope.long_factors or key not in file.metadata:
-        raise _other(vision, "the model has no positions of a plane")
+        raise _other(vision, "the model has no two-dimensional positions")
     sections = tuple(int(count) for count in file.ints(key)[:4])
     if min(sections) < 0 or not 0 < sum(sections) <= rope.dims // 2:
         raise _other(vision, f"the sections of positions are {list(sections)}")
@@ -100,4 +100,4 @@ def eyes_for(senses: Senses, file: GGUFFile, model: Contents, device: Device | N
 
 
 def _other(part: Vision | Hearing, why: str) -> BadInput:
-    return BadInput(f"{part.path}: is the projector of another model: {why}; take the one of this model")
+    return BadInput(f"{part.path}: is the projector of another model: {why}; use the one of this model")

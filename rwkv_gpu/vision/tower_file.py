@@ -105,7 +105,7 @@ class TowerFile:
             if name in tensors and len(tensors[name].shape) > 2:
                 shape = tensors[name].shape
                 if tensors[name].format.name not in ("F32", "F16", "BF16"):
-                    raise BadFile(f"{self.file.path}: tensor '{name}': its format must be one of floats")
+                    raise BadFile(f"{self.file.path}: tensor '{name}': its format must be F32, F16 or BF16")
                 tensors[name] = replace(tensors[name], shape=(math.prod(shape[:axes]), math.prod(shape[axes:])))
         self.file.tensors = MappingProxyType(tensors)
 

@@ -222,6 +222,6 @@ def test_a_callback_that_raises_system_exit_ends_its_own_request_only():
             other = llm.stream("the sea", max_tokens=40)
             with pytest.raises(BadInput, match=f"the logits processor function failed: {kind.__name__}"):
                 llm.generate("hello", max_tokens=3, logits_processor=leave(kind))
-            with pytest.raises(BadInput, match=f"the progress callback ended by {kind.__name__}"):
+            with pytest.raises(BadInput, match=f"the progress callback raised {kind.__name__}"):
                 llm.perplexity("the sea is", progress=leave(kind))
             assert len(other.wait().tokens) == 40

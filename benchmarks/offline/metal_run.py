@@ -145,7 +145,7 @@ def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
 def covering(
     can: Capabilities, every: Iterable[Trial], few: bool = False, kernels: Collection[str] = KERNELS
 ) -> list[tuple[Trial, frozenset[str]]]:
-    """Returns trials that run every kernel with each of its parts, or once if `few`, and the shaders of each trial.
+    """Returns trials and their shaders. They run every kernel with each of its parts or, if `few`, every kernel once.
 
     Only kernels in `kernels` need to be covered.
     """

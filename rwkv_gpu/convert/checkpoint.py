@@ -85,7 +85,7 @@ def _of_adapter(folder: Path) -> dict[str, Stored]:
 
 
 def _of_folder(folder: Path) -> dict[str, Stored]:
-    """The tensors of all shards that the index names, or of the only file; of safetensors if there are both."""
+    """The tensors of all shards that the index names, or of the only file. Safetensors files are preferred."""
     for name in SINGLE:
         if (folder / (name + INDEX)).is_file():
             return _of_shards(folder, folder / (name + INDEX))

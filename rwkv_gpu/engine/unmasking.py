@@ -1,4 +1,4 @@
-"""Generation with diffusion models: an answer begins as masks, and steps over the whole text replace the most certain.
+"""Generation with diffusion models: an answer begins as masks; each step replaces the most certain ones.
 
 The answer is decided block by block, from left to right. Each step reads prompt and answer with its masks, samples a
 token for each mask of the block, and keeps those that are most certain. A complete block is delivered.
@@ -107,7 +107,7 @@ class Unmasker:
         canvas.decide(found)
 
     def _logits(self, sequence: TokenSequence, canvas: Canvas) -> tuple[npt.NDArray[np.float32], int]:
-        """The logits of the rows that predict the block and what follows it, and the position of the first."""
+        """The logits of the rows that predict the block and later tokens, and the position of the first row."""
         first = max(0, canvas.start - 1)
         batch = Batch.of([(sequence.slot, 0, canvas.ids)], wanted=[len(canvas.ids) - first])
         while True:

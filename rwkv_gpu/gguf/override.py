@@ -14,7 +14,7 @@ TYPES: dict[str, Callable[[str], Override]] = {
 
 
 def overrides_of(given: Mapping[str, Override] | Sequence[str] | str | None) -> dict[str, Override]:
-    """The values by key, of a mapping or of texts such as "phi3.attention.sliding_window=int:0"."""
+    """The values by key, from a mapping or from texts such as "phi3.attention.sliding_window=int:0"."""
     if isinstance(given, Mapping):
         return {_key(key): _checked(key, value) for key, value in given.items()}
     texts = [given] if isinstance(given, str) else given or ()

@@ -135,7 +135,7 @@ class Driver:
         """Starts the requests that were submitted without waking the thread.
 
         With `patience`, more requests follow: the caller waits up to that many seconds for a step with the present
-        ones. If it computed meanwhile, it would hold the interpreter lock, which the thread needs often in a step.
+        ones. It must not compute meanwhile, because the thread needs the interpreter lock often in a step.
         """
         self._expects = patience > 0
         self._stepped.clear()

@@ -123,7 +123,7 @@ def write_preset(path: Path, preset: Preset) -> None:
 
 
 def read_preset(path: str | os.PathLike[str]) -> Preset:
-    """Reads a preset's file. Raises BadFile with the reason if it is none."""
+    """Reads a preset's file. Raises BadFile with the reason if it is not a preset."""
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:

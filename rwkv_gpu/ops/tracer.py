@@ -553,7 +553,7 @@ class Tracer(Ops[Value]):
         return [members[at : at + MATRICES] for members in groups.values() for at in most if members[at:]]
 
     def _stacked(self, values: Sequence[Value]) -> Sequence[Value]:
-        """Returns values of one shape as parts of one stack, in any order. Copies them if they are not."""
+        """Returns values of one shape as parts of one stack, in any order. Copies them if they are in none yet."""
         base, apart = values[0].base, values[0].part_bytes
         there = base is not None and all(value.base is base and value.offset % apart == 0 for value in values)
         return values if there else self._copied(values)

@@ -201,7 +201,7 @@ class Encoder(TowerEncoder):
         return found
 
     def _in_windows(self, given: Rows, blocks: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
-        """Rows in the order of windows, the bounds of the rows that each attends to, and each block's first row."""
+        """The order of rows by windows, the bounds of the rows that each row attends to, and each block's first row."""
         each = self.vision.preparation.merge**2
         order, bounds = in_windows(blocks, self.vision.window)
         rows = (each * order[:, None] + np.arange(each)).reshape(-1)

@@ -208,7 +208,7 @@ def names(cache: Cache) -> tuple[str, ...]:
 class Compact:
     """Compresses saved keys and values to q8: about half the bytes of f16, with the error of `--kv q8`.
 
-    Runners read it.
+    Runners accept the result.
 
     Recurrent states and latents are left unchanged.
     """

@@ -166,9 +166,9 @@ def best_widths(
 ) -> list[int]:
     """Returns the number of tokens for each draft.
 
-    A step has `rows` rows without drafts, and at most `most`. The n-th token of a draft is useful with probability
-    chance^n. The time of a step could have produced `rate` tokens per second without drafts; the best widths maximise
-    the gain over that. A step without any draft takes `without` seconds.
+    A step has `rows` rows without drafts, and at most `most`. The n-th token of a draft is accepted with probability
+    chance^n. Without drafts, `rate` tokens per second are generated; the best widths gain most compared with that. A
+    step without any draft takes `without` seconds.
     """
     tokens = [(one.chance**n, -i, -n) for i, one in enumerate(candidates) for n in range(1, one.most + 1)]
     tokens.sort(reverse=True)  # likeliest first, so the tokens of a draft stay in order

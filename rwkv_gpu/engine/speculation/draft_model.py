@@ -1,7 +1,7 @@
 """A small model that drafts tokens for a large one. It samples with the same seeds, so that both choose alike.
 
 A token is drawn by a hash of seed, number of the draw and token. Where both models give a token a similar probability,
-the same draw takes it in both: drafts are right as often as the models agree, at any temperature.
+the same draw chooses it in both: drafts are right as often as the models agree, at any temperature.
 """
 
 import functools

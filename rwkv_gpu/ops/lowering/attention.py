@@ -295,7 +295,7 @@ def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
 
 
 def joining(shares: RunShares) -> tuple[str, ...]:
-    """The parts that reduce runs, whose number depends on the length of the row's context."""
+    """The parts that reduce runs. The number of runs depends on the length of the row's context."""
     return "attention/partition", shares.counting, "attention/run_sums"
 
 

@@ -61,7 +61,7 @@ fn key_at(t: u32, position: u32) -> array<vec4f, N4> {
     return key;
 }
 
-// q · k for query `query`, counted over all rows and heads.
+// q · k for a query; `query` counts over all rows and heads.
 fn product(query: u32, key: ptr<function, array<vec4f, N4>>) -> f32 {
     var sum = 0.0;
     for (var i = 0u; i < N4; i++) {

@@ -193,7 +193,7 @@ fn find_edge(goal: u32, lane: u32) {
     }
 }
 
-// The bin of an entry, between the greatest logit and the estimated smallest kept order.
+// The bin of an entry. Bins divide the range from the greatest logit to the estimated smallest one that is kept.
 fn bin_of(order: u32) -> u32 { return u32(min((base - value_of(order)) * (f32(BINS) / GUESS), f32(BINS - 1u))); }
 
 // Makes all cuts at once if few tokens may be kept: each is ranked by comparing it with all others. For shares the goal is known;

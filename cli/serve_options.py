@@ -221,7 +221,7 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     lines = [] if file is None else [line.strip() for line in read_text(file, MOST_SETTING).splitlines()]
     found = (*keys, *(line for line in lines if line and not line.startswith("#")))
     if file is not None and len(found) == len(keys):
-        raise BadInput(f"{file} has no key; write one a line")
+        raise BadInput(f"{file} has no key; write one on each line")
     if not all(key.strip() for key in found):
         raise BadInput("an API key is empty; leave it out to ask for none")
     return found

@@ -27,7 +27,7 @@ DEFAULTS: Settings = {**GREEDY, "max_tokens": 4096}
 
 @click.command("transcribe", cls=Page, epilog="Example: rwkv-gpu transcribe voxtral.gguf speech.mp3")
 @model_arguments("FILE", default=None)
-@click.option("-p", "--prompt", default="", metavar="TEXT", help="Ask this instead of: Transcribe audio to text.")
+@click.option("-p", "--prompt", default="", metavar="TEXT", help='Ask this in place of "Transcribe audio to text".')
 @click.option("--language", default="", metavar="NAME", help="The language that is spoken, such as en.")
 @shared("template", "as_json")
 @sampling_options(DEFAULTS)

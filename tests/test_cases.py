@@ -51,7 +51,7 @@ def test_each_mode_has_a_case_of_each_test():
     assert {one.callspec.params["device"] for one in left} == MODES.keys()
 
 
-def test_cases_that_are_not_chosen_are_slow():
+def test_cases_that_are_not_chosen_are_marked_slow():
     for chosen in (("a", 1), lambda value: value in ("a", 1)):
         made = slow_unless(chosen, ["a", "b", 1])
         assert made[0] == "a" and made[2] == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A request to the driver. It may run twice, if an exception from outside arrives between two lines."""
+    """A request to the driver. It may run twice if an exception from another thread interrupts it."""
 
     run: Callable[[], None]
     fail: Callable[[BaseException], None]  # reports an error to the waiting caller

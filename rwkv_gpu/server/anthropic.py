@@ -65,7 +65,7 @@ async def messages(service: Service, call: Call) -> Response:
     fields = honoured(call, MESSAGES)
     name, stream = model_name(fields), wants_stream(fields)
     if "max_tokens" not in fields:
-        raise ApiError(400, "max_tokens is missing; it bounds the answer", param="max_tokens")
+        raise ApiError(400, "max_tokens is missing; it is the maximum length of the answer", param="max_tokens")
     served, asked = service.catalogue.find(name), request_of(fields, call.ignored)
     running = await service.begin(
         call, name, lambda llm, **more: llm.prepare_chat_completion(**asked | more), asked["messages"]

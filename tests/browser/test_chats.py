@@ -14,7 +14,7 @@ from tests.server.serving import serving
 from tests.server.test_management import NAME, STORED, managed
 
 
-def test_defaults_equal_those_of_new_chats_alone(page):
+def test_defaults_apply_to_new_chats_only(page):
     bodies = answers(page, "ok")
     ask(page, "the old one")
     page.click("#settings-button")

@@ -165,7 +165,7 @@ def test_images_of_exports_are_restored_and_other_urls_are_not(seeing):
     assert bodies[0]["messages"][0]["content"][0]["image_url"]["url"] == good
 
 
-def test_images_of_a_conversation_file_equal_those_of_its_messages(seeing):
+def test_images_of_a_conversation_file_belong_to_its_messages(seeing):
     page, bodies = seeing, answers(seeing, "a picture")
     url = "data:image/png;base64," + base64.b64encode(png(2, 2)).decode()
     content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is this?"}]

@@ -45,7 +45,7 @@ def test_streamed_text_stays_in_place_while_more_arrives(page):
     assert removed and all(text.startswith("last") for text in removed)
 
 
-def test_a_system_message_and_settings_equal_those_of_one_conversation(page):
+def test_a_system_message_and_settings_belong_to_one_conversation(page):
     bodies = answers(page, "ok")
     page.click("#settings-button")
     page.fill("dialog textarea >> nth=0", "Be brief.")
@@ -238,7 +238,7 @@ def test_regenerate_and_edit_keep_the_versions_of_answers_and_questions(page):
     expect(page.locator(LAST)).to_contain_text("two")  # the newest answer to that question
 
 
-def test_the_models_words_can_be_edited_and_continued(page):
+def test_an_answer_can_be_edited_and_continued(page):
     bodies = answers(page, "It is", " blue.")
     ask(page, "What colour is the sky?")
     page.click(f"{LAST} >> text=Edit")

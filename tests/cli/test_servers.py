@@ -60,7 +60,7 @@ def test_a_server_is_listed_until_it_is_stopped_by_port_or_model(folder):
     assert run("stop").stderr == "rwkv-gpu: no server runs; `rwkv-gpu serve` starts one\n"
 
 
-def test_a_server_that_was_killed_is_not_listed_and_its_file_goes(folder):
+def test_a_server_that_was_killed_is_not_listed_and_its_file_is_removed(folder):
     with serving(MODEL) as (process, _):
         assert len(listed()) == 1
         os.kill(process.pid, signal.SIGKILL)

@@ -115,7 +115,7 @@ def test_narrowest_settings_are_greedy(logits, settings):
 
 
 @given(LOGITS_ANY)
-def test_wide_settings_are_the_plain_distribution(logits):
+def test_settings_without_effect_leave_the_plain_distribution(logits):
     plain = drawn(logits, n=5)
     assert (drawn(logits, n=5, top_p=1.0, min_p=0.0, typical_p=1.0, top_k=len(logits)) == plain).all()
 

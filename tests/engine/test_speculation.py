@@ -146,7 +146,7 @@ def test_a_step_counts_its_tokens_as_gain_and_its_rows_as_cost(right):
     assert len(accounted) == (4 if right else 29), "but for the first: the step before it was of a prompt"
 
 
-def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
+def test_drafts_of_a_sequence_that_has_given_its_slot_back_are_watched():
     """Tokens of in-flight steps arrive later, when no other request may run."""
     watching = Speculator(DRAFTS, [PromptLookup()])
     watching.gate.decide = lambda *_: setattr(watching.gate, "on", False)

@@ -269,7 +269,7 @@ def test_a_chat_with_a_logits_processor_is_saved_without_it(tmp_path):
         assert again.messages == chat.messages and "logits_processors" not in again.settings
 
 
-def test_messages_in_place_of_the_system_prompt_are_refused_with_where_they_go(rnn):
+def test_messages_in_place_of_the_system_prompt_are_refused_with_a_hint(rnn):
     with pytest.raises(BadInput, match=r"system is of type list.*chat\(messages=...\).*chat_batch"):
         rnn.chat([{"role": "user", "content": "hi"}])
 

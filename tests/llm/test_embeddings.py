@@ -89,7 +89,7 @@ def test_texts_that_fit_a_step_take_one_together(adapter, monkeypatch, name, on_
     np.testing.assert_allclose(together, alone, atol=2e-6)
 
 
-def test_texts_without_pages_for_all_take_steps_of_their_own(monkeypatch):
+def test_texts_take_separate_steps_if_there_are_too_few_pages_for_all(monkeypatch):
     steps = []
     real = Runner.hidden
     monkeypatch.setattr(Runner, "hidden", lambda self, batch: steps.append(len(batch.segments)) or real(self, batch))

@@ -61,7 +61,7 @@ def test_chats_and_chat_completions_follow_a_schema(llm):
 
 
 @pytest.mark.parametrize(("think", "free"), [(True, True), (False, False), (None, True)])
-def test_thoughts_are_free_and_an_answer_is_not(think, free):
+def test_reasoning_is_unconstrained_and_an_answer_is_not(think, free):
     with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
         asked = llm.chat_format.prompt([{"role": "user", "content": "Is it?"}], (), think)
         if think is None:

@@ -101,7 +101,7 @@ def test_a_state_moves_from_several_devices_to_one_and_back(name, tmp_path):
         ({"device": []}, "device is []"),
     ],
 )
-def test_a_split_that_cannot_be_is_refused_before_anything_is_loaded(options, said, monkeypatch):
+def test_an_impossible_split_is_refused_before_anything_is_loaded(options, said, monkeypatch):
     monkeypatch.setattr("rwkv_gpu.engine.split.SplitRunner.__init__", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(BadInput, match="[^.]") as error:
         opened("tiny-rwkv7", **options)

@@ -116,7 +116,7 @@ def test_a_case_that_cannot_be_measured_is_an_error_in_one_line(given, told):
     assert result.stderr.count("\n") == 1
 
 
-def test_texts_are_whole_and_as_many_as_fit_share_a_step():
+def test_as_many_whole_texts_as_fit_share_a_step():
     works = embeddings([8, 0, 40], [1, 5], [16, 24])
     assert [(work.name, work.batch, work.chunk) for work in works] == [
         ("pp8", 1, 16), ("pp8", 1, 24), ("pp8", 5, 16), ("pp8", 5, 24),

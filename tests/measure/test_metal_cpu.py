@@ -107,7 +107,7 @@ def test_lanes_that_count_by_atomics_do_not_race(device):
     assert (said, set(y)) == ("", {LANES})
 
 
-def test_a_barrier_that_is_removed_from_a_kernel_is_missed(programs, monkeypatch):
+def test_a_barrier_that_is_removed_from_a_kernel_is_detected_as_missing(programs, monkeypatch):
     """The unchanged kernel passes the same trial."""
     trial = next(t for t in dense.cases(APPLE) if (t.op, t.variant) == ("softmax", "subgroup"))
     verdict = run(APPLE, trial, programs)

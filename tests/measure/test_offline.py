@@ -27,7 +27,7 @@ UNITS = FAMILIES["nvidia-matrix-units"]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_few_shaders_have_every_kernel_with_every_part():
+def test_a_covering_set_has_every_kernel_with_every_part():
     every = {"0 a.x.y": "0", "1 a.x": "1", "2 b.x": "2", "3 a.z.y": "3", "4 b": "4"}
     assert set(proof.covering(every).values()) == {"0", "3", "2"}
     sizes = {"0 a.x": "long", "1 a.y & b.x": "one", "2 b.x": "of b", "3 c": "c"}

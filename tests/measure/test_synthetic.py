@@ -93,7 +93,7 @@ def test_the_sizes_of_all_encoders_are_checked():
         ("nemotron3-nano-32b", "nemotron_h_moe.attention.layer_norm_epsilon"),
     ],
 )
-def test_a_file_has_the_keys_without_which_llama_cpp_does_not_load_it(name, key):
+def test_a_file_has_all_keys_that_llama_cpp_requires(name, key):
     """We do not need these keys, but with them both programs can be measured on the same file."""
     with open_synthetic(name) as file:
         assert key in file.metadata

@@ -100,7 +100,7 @@ def test_gemma4_shares_keys_as_its_file_sets_and_may_have_unused_ones(tmp_path):
         ("expert_weights_norm", BOOL, 0, None, ""),
     ],
 )
-def test_sizes_that_cannot_be_are_refused_by_name(tmp_path, key, kind, value, error, match):
+def test_impossible_sizes_are_refused_by_name(tmp_path, key, kind, value, error, match):
     whole = parts("glm4moe")
     whole.set(f"glm4moe.{key}", kind, value)
     path = written(tmp_path, whole.built())
@@ -129,7 +129,7 @@ def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
         assert least <= rms(logits(tmp_path, whole, ids) - wanted) < most
 
 
-def test_scores_of_grok_grow_beyond_the_length_of_its_file(tmp_path):
+def test_scores_of_grok_grow_beyond_the_length_that_its_file_states(tmp_path):
     """The scale follows the publisher's code; llama.cpp reads the key, but scales nothing."""
     whole, ids = parts("grok"), record("grok")["tokens"].tolist()
     wanted = logits(tmp_path, whole, ids)

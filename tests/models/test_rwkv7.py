@@ -179,7 +179,7 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
 
 
 @pytest.mark.parametrize("device", ["fast", "portable"], indirect=True, scope="module")  # many buffers, and few
-def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_several(device):
+def test_a_state_continues_between_steps_with_fused_and_with_separate_token_shifts(device):
     """The state is also restored in another slot."""
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
         model = load_model(file)

@@ -50,7 +50,7 @@ def test_more_layers_than_the_file_declares_are_refused(arch, tmp_path):
 
 @pytest.mark.long
 @each("arch", MODELS)
-def test_a_misspelt_tensor_is_missed_by_its_right_name(arch, tmp_path):
+def test_a_misspelt_tensor_is_reported_missing_under_its_right_name(arch, tmp_path):
     for i, one in enumerate(parts_of(arch).tensors):
         parts = parts_of(arch)
         parts.tensors[i].name = one.name[:-2] + one.name[:-3:-1]  # the last two letters in the wrong order

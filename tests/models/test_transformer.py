@@ -73,7 +73,7 @@ def decode_layer(path: Path, device: Device, position: int = 0, layer: int = 1) 
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_layer_takes_5_dispatches_in_decode_and_far_into_a_context_one_more_where_attention_does_not_join(
+def test_a_layer_takes_5_dispatches_in_decode_and_one_more_far_into_a_context_if_another_dispatch_reduces_attention(
     adapter, tmp_path, arch
 ):
     path = write(tmp_path, arch, tiny_tensors(arch))

@@ -196,7 +196,7 @@ def test_a_convolution_in_a_product_keeps_nan_out_of_other_sequences(fast_device
     [{"gated": False}, {"then": "silu"}, {"bias": True}, {"twice": True}, {"pairs": True}, {"output": True}],
     ids=lambda change: next(iter(change)),
 )
-def test_a_product_leaves_a_convolution_alone_that_it_cannot_compute(fast_device: Device, change):
+def test_a_product_does_not_fuse_a_convolution_that_it_cannot_compute(fast_device: Device, change):
     """The convolution has no gates, or has an activation, a bias or other readers; or the product has gate and up."""
     how = {"gated": True} | change
     width = 64

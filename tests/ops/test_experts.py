@@ -625,7 +625,7 @@ def test_products_rank_experts_themselves(device, name, rows):
     ],
 )
 @pytest.mark.parametrize("rows", [1, 3])
-def test_rows_come_while_products_rank_experts(device, name, width, row, rows):
+def test_rows_are_loaded_while_products_rank_experts(device, name, width, row, rows):
     """The rows are normed while they are read: one row, and several."""
     shapes = expert_configs(device)
     if "row" not in shapes:

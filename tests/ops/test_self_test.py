@@ -34,7 +34,7 @@ def test_a_tuning_without_matrix_units_uses_them_on_request(monkeypatch):
     assert found.gemm_config(512).kernel == "linear/gemm_matrix"
 
 
-def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_left_where_it_fails(monkeypatch):
+def test_every_configuration_that_must_be_tried_at_start_is_tried_and_dropped_if_it_fails(monkeypatch):
     """Any tuning may use such a configuration, including one made on a user's device."""
     can = LIMITS["h200"]
     plain, device = without_integers(default_tuning(can)), VirtualDevice(can)

@@ -67,7 +67,7 @@ def test_greedy_answers_are_the_same_on_all_replicas_and_without_ray(three):
     assert {text for texts in answers.values() for text in texts} == {text_of(alone)}
 
 
-def test_a_conversation_stays_by_its_session_and_by_its_beginning(three):
+def test_a_conversation_keeps_its_replica_by_its_session_or_its_beginning(three):
     for session in ("named", ""):
         texts, replicas = [f"{QUESTION} {session}?"], set()
         for turn in range(3):

@@ -83,7 +83,7 @@ def alone():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_impossible_requests_are_refused_while_others_run(alone, name):
+def test_impossible_requests_are_refused_while_other_requests_run(alone, name):
     path, change = REFUSED[name]
     with socket.create_server(("127.0.0.1", 0)) as stranger:  # its address appears in URLs
         stranger.setblocking(False)
@@ -124,7 +124,7 @@ def load_looping(path, progress):
 
 
 @pytest.mark.parametrize("kwargs", [{"times": 10**9}, {"times": 3000}])
-def test_kwargs_that_make_a_template_loop_are_refused_while_others_run(kwargs):
+def test_kwargs_that_make_a_template_loop_are_refused_while_other_requests_run(kwargs):
     with serving(load=load_looping) as server, bystander(server):
         body = {"messages": HI, "max_tokens": 2, "chat_template_kwargs": kwargs}
         status, _, answer = server.request("POST", CHAT, body)

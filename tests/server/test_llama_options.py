@@ -202,7 +202,7 @@ def test_a_suffix_is_filled_in_by_completions_and_by_ollama(llama, monkeypatch):
         assert llama.request("POST", "/v1/completions", {"prompt": "a", **asked, **wrong})[0] == 400
 
 
-def test_vectors_have_the_norm_that_was_asked_for(llama):
+def test_vectors_have_the_requested_norm(llama):
     def vector(**more):
         return llama.post("/embedding", {"content": "the sea", **more})[0]["embedding"][0]
 

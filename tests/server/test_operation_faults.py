@@ -66,11 +66,11 @@ def locked():
         ("/v1/streams/strm_" + "0" * 32, KEYS, 404),
     ],
 )  # fmt: skip
-def test_a_request_without_a_valid_key_is_refused_while_others_run(locked, path, headers, status):
+def test_a_request_without_a_valid_key_is_refused_while_other_requests_run(locked, path, headers, status):
     assert locked.request("GET", path, **headers)[0] == status
 
 
-def test_a_stream_of_another_key_is_neither_read_nor_stopped_while_others_run(locked):
+def test_a_stream_of_another_key_is_neither_read_nor_stopped_while_other_requests_run(locked):
     body = {**BYSTANDER, "resumable": True}
     _, headers, content = locked.request("POST", TEXT, body, **KEYS)
     path = f"/v1/streams/{headers['x-stream-id']}"
@@ -102,11 +102,11 @@ def busy():
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", ""])
-def test_a_foreign_host_is_refused_while_others_run(busy, host):
+def test_a_foreign_host_is_refused_while_other_requests_run(busy, host):
     assert busy.request("GET", "/v1/models", host=host)[0] == 403
 
 
-def test_a_gigabyte_body_and_a_decompression_bomb_are_refused_while_others_run(busy):
+def test_a_gigabyte_body_and_a_decompression_bomb_are_refused_while_other_requests_run(busy):
     head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n"
     assert b" 413 " in raw(busy, head).splitlines()[0]
     chunked = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -116,14 +116,14 @@ def test_a_gigabyte_body_and_a_decompression_bomb_are_refused_while_others_run(b
     assert busy.request("POST", TEXT, bomb, content_encoding="gzip")[0] == 415
 
 
-def test_a_head_of_a_megabyte_is_refused_while_others_run(busy):
+def test_a_head_of_a_megabyte_is_refused_while_other_requests_run(busy):
     with contextlib.suppress(ConnectionError):
         answer = raw(busy, b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * (1 << 20) + b"\r\n\r\n")
         assert not answer or b" 431 " in answer.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "quiet/../quiet", "a" * 100_000])
-def test_a_model_outside_the_folder_is_not_found_while_others_run(busy, name):
+def test_a_model_outside_the_folder_is_not_found_while_other_requests_run(busy, name):
     assert busy.request("POST", TEXT, {**ASK, "model": name})[0] == 404
 
 

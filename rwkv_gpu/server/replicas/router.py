@@ -129,7 +129,7 @@ class Router(Gateway[int]):
         client = scope.get("client")
         own = [(name, value) for name, value in scope["headers"] if name.lower() not in (FORWARDED, ROUTER_KEY)]
         if scope["http_version"] == "1.0" and not any(name.lower() == b"host" for name, _ in own):
-            own.append((b"host", b"localhost"))  # required by HTTP/1.1, in which the replica is asked
+            own.append((b"host", b"localhost"))  # required by HTTP/1.1, which the router speaks to replicas
         return [*own, (FORWARDED, (client[0] if client else "").encode("latin-1")), (ROUTER_KEY, self._key)]
 
 

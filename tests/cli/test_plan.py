@@ -52,7 +52,7 @@ def test_a_model_that_cannot_be_planned_is_an_error_in_one_line():
         (("--limits", "h200", "--without", "lora"), "there is no pass 'lora'; known: norm_into_embedding"),
         (("--limits", "h200", "--without", "choose_kernels"), "cannot be left out"),
         (("--device", "cpu"), f"numpy has no dispatches; choose a GPU with --device, or --limits {'|'.join(LIMITS)}"),
-        (("--limits", "default", "--rows", "257"), "more rows are of a prompt: --prefill"),
+        (("--limits", "default", "--rows", "257"), "for more rows of one prompt, use --prefill"),
     ):
         result = plan(*arguments)
         assert result.exit_code == 2

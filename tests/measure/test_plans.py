@@ -92,5 +92,5 @@ def test_a_layer_of_rwkv7_is_five_dispatches_in_decode_on_an_h200():
 
 
 def test_more_sequences_than_a_step_can_have_are_refused():
-    with pytest.raises(BadInput, match="256 sequences at most; more rows are of a prompt"):
+    with pytest.raises(BadInput, match="256 sequences at most; for more rows of one prompt"):
         recorded("tiny-rwkv7", "default", Step(257))

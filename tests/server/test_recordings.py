@@ -40,7 +40,7 @@ def test_every_gap_is_reported_however_small(monkeypatch):
     monkeypatch.setattr(streams, "MOST_BYTES", 200)
     recording = recorded(50)
     for after in range(recording.events[0][0] - 1):
-        with pytest.raises(ApiError, match="not kept any more") as failure:
+        with pytest.raises(ApiError, match="no longer stored") as failure:
             read(recording, after)
         assert failure.value.status == 410
 

@@ -2,8 +2,7 @@
 
 A profile is for a kind of device. It may name another profile as its `base`. Its values replace those of the base, and
 its table rows come first. Tables are lists of blocks. Other keys of a block than `rows` apply to all of its rows;
-`source` is where
-the values were measured, and `needs` lists the capabilities that they require.
+`source` is where the values were measured, and `needs` lists the capabilities that they require.
 """
 
 import math

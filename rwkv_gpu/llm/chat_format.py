@@ -290,8 +290,7 @@ class ChatFormat:
 
         With `after`, the form applies only after that text, if the answer contains it. If `after` is None, the form
         also applies to the reasoning. If the answer continues the last message, the form applies from its beginning.
-        `wait` waits until the
-        form is compiled, so that a wrong one is refused at once.
+        `wait` waits until the form is compiled, so that a wrong one is refused at once.
         """
         check_ends(params, form)
         grammar: Grammar | None = None

@@ -41,8 +41,7 @@ def matrix_samples(file: GGUFFile) -> list[Stored]:
 def expert_samples(file: GGUFFile) -> Iterator[tuple[Stored, Stored, Stored]]:
     """Samples of gate, up and down of one layer, for each format of down.
 
-    A missing tensor is replaced by another: up by
-    the fused gate-and-up matrix, gate by up.
+    A missing tensor is replaced by another: up by the fused gate-and-up matrix, gate by up.
     """
     seen = set()
     for name, tensor in file.tensors.items():

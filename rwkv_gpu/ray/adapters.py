@@ -2,8 +2,7 @@
 
 Ray numbers the GPUs that it knows, and gives each process its numbers. For a custom resource such as `wgpu`, it only
 counts the remaining amount, so processes of one machine use file locks to choose different adapters. The system
-releases a lock when its
-process ends.
+releases a lock when its process ends.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Narrows JSON schemas as llama.cpp does. Otherwise, a model would add whatever JSON Schema allows by default.
 
 Objects with properties have no other keys. Integers have 64 bits, so that they have a limited number of digits. A
-schema with
-properties is an object. `oneOf` is treated as `anyOf`.
+schema with properties is an object. `oneOf` is treated as `anyOf`.
 """
 
 from collections.abc import Mapping

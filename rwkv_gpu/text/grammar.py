@@ -1,7 +1,7 @@
 """Structured output: restricts the next tokens by a JSON schema, a regular expression or a grammar.
 
-llguidance does the parsing, in helper processes (`grammar_pool`). Grammars match bytes; the bytes
-of tokens come from the tokenizer. Control tokens are never allowed, except those that end an answer at a possible end.
+llguidance does the parsing, in helper processes (`grammar_pool`). Grammars match bytes; the bytes of tokens come from
+the tokenizer. Control tokens are never allowed, except those that end an answer at a possible end.
 """
 
 import json

@@ -3,9 +3,8 @@
 It keeps a way to end the answer, as tokens. If exactly that many tokens are left, only the next of them is allowed. If
 a few more are left, only tokens known to leave time for an end are allowed; if many are left, all tokens except those
 known to leave too little time. The way is short, but not proven to be the shortest: strings with a pattern may have a
-shorter one. One of
-several similar tokens (`abc`, `xyz`) is tested for all. So a pattern that distinguishes them can make an answer miss
-its end.
+shorter one. Of several similar tokens (`abc`, `xyz`), only one is tested, and its result is used for all. So a pattern
+that distinguishes them can make an answer miss its end.
 """
 
 import re

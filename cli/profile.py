@@ -70,8 +70,8 @@ def command(
 ) -> None:  # fmt: skip
     """Time every dispatch of prefill and decode steps, compared with what the device can do.
 
-    For an embedding model, the step embeds one text. If the model drafts by a head of its own, the head's step is
-    timed, too, and the drafts of a greedy answer are counted.
+    For an embedding model, the step embeds one text. If the model has its own draft head, the head's step is timed,
+    too, and the drafts of a greedy answer are counted.
     """
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))

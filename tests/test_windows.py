@@ -197,7 +197,7 @@ def test_a_store_keeps_a_value_that_is_being_read_and_returns_none_for_one_that_
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
 @pytest.mark.parametrize("store", [directory.DirectoryStore, lambda path: FilesystemStore(f"file://{path}")])
-def test_a_value_that_is_read_all_the_time_stays_as_it_was_and_leaves_nothing_behind(tmp_path, store):
+def test_a_value_that_is_read_all_the_time_cannot_be_replaced_and_no_temporary_file_stays(tmp_path, store):
     """All values of a key are equivalent, so a write that is refused must not count as a failure of the store."""
     store = store(tmp_path)
     store.put("a", b"1")

@@ -143,9 +143,9 @@ def prove(
     selection: Selection = Selection(),
     mode: str = "",
 ) -> None:
-    """Checks the selected shaders and prints the number that passes. Exits with 1 if one fails.
+    """Checks the selected shaders and prints how many pass. Exits with 1 if one fails.
 
-    Each mode of a compiler has its own verdicts.
+    Results are stored separately for each mode of a compiler.
     """
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:

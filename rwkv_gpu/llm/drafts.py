@@ -162,7 +162,8 @@ def joined_head(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFF
         raise BadFile(str(error)) from None
     if head is None:
         arch = target.str("general.architecture")
-        raise BadFile(fault or f"{opened.path}: architecture '{arch}' does not draft by its head; run it without")
+        unsupported = f"{opened.path}: draft heads of the architecture '{arch}' are not supported; run without drafts"
+        raise BadFile(fault or unsupported)
     return joined, head
 
 

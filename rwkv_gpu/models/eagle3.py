@@ -67,7 +67,7 @@ class Eagle3:
         return streams[-1]
 
     def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:  # noqa: ARG002  it has one
-        """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
+        """For each sequence, the logits of the token after the given one, [R, V]"""
         with g.layer(self.index):
             x, residual = self._joined(g, ids, g.row_before(self.rows))
             y = feed_forward(g, self.feed, self_attention(g, self.attention, x, residual))

@@ -83,7 +83,7 @@ class DraftHead(Protocol):
         """Runs all layers of the model; the head reads their rows."""
 
     def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:
-        """The logits of drafted tokens: those after the given ones, one of each sequence, or of masks. [R, V]
+        """The logits of drafted tokens, [R, V]: for each sequence, of the token after the given one, or of its masks.
 
         `link` is the number of the block that drafts.
         """
@@ -130,7 +130,7 @@ class Head:
         return x
 
     def draft(self, g: Ops[Tensor], ids: Tensor, link: int) -> Tensor:
-        """The logits of the tokens after the given ones, one of each sequence, [R, V]
+        """For each sequence, the logits of the token after the given one, [R, V]
 
         Heads after the one that drafts store the keys and values of this token, too.
         """

@@ -56,7 +56,7 @@ def load(file: GGUFFile) -> Hybrid:
             by_layer(file, f"{source.arch}.attention.{key}", i + 1, 0, 1 << 12)[i] for key in HEAD_COUNTS
         )
         if not heads or not kv_heads:
-            raise tensors.bad(f"layer {i}", f"{heads} heads, {kv_heads} of keys", "attention in a head")
+            raise tensors.bad(f"layer {i}", f"{heads} heads and {kv_heads} KV heads", "attention in a draft head")
         attention = head.attention(i, head.norm(i), kv_heads, Attention(heads, None, scale=size**-0.5), size)
         norm = head.tensors.take(f"blk.{i}.post_attention_norm.weight", head.sizes.width)
         return attention, _take_experts(head, i, norm)

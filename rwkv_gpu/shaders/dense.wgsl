@@ -43,9 +43,9 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# spread: y[t, v] = x[t, column[v]], or the lowest logit if column[v] is none      one lane per element
+//# spread: y[t, v] = x[t, column[v]], or the lowest logit if v has no column         one lane per element
 @group(0) @binding(1) var<storage, read> x: array<f32>;             // [T, A]
-@group(0) @binding(2) var<storage, read> columns: array<u32>;       // [B]; A stands for none
+@group(0) @binding(2) var<storage, read> columns: array<u32>;       // [B]; A if a row has no column
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;       // [T, B]
 
 fn run(group: u32, lane: u32) {
@@ -473,7 +473,7 @@ fn gain_at(_d: u32) -> f32 { return 1.0; }
 fn gain_at(d: u32) -> f32 { return weight[d]; }
 
 //# ids/position: The position of a row in its sequence, in place of a token.
-@group(0) @binding(2) var<storage, read> places: array<vec2u>;  // [T] of position, row of all pages
+@group(0) @binding(2) var<storage, read> places: array<vec2u>;  // [T] of (position, its row among all pages)
 
 fn token_of(t: u32) -> u32 { return places[t].x; }
 

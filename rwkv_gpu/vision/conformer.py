@@ -75,7 +75,7 @@ class ConformerTower(MediaTower):
         return [layer.convolution.state for layer in self.layers if layer.convolution.state is not None]
 
     def outputs(self, rows: int) -> range:
-        """All rows are rows of the language model."""
+        """The rows that become input of the language model: all of them."""
         return range(rows)
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - rows have no ids

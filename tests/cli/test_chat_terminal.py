@@ -147,7 +147,7 @@ def test_ctrl_c_stops_an_answer_and_a_second_leaves(chat):
     assert chat.left() == 130
 
 
-def test_ctrl_z_suspends_the_chat_and_gives_the_terminal_back_as_it_was(tmp_path):
+def test_ctrl_z_suspends_the_chat_and_restores_the_terminal(tmp_path):
     chat = f"{PYTHON} -m tests.cli.fake_chat --delay 0.05"
     stops = [f"stty -a > stopped{number}; echo stop {number}; read line; echo; fg" for number in (1, 2)]
     terminal = Terminal(f"set -m; {chat}; {'; '.join(stops)}", tmp_path)
@@ -475,7 +475,7 @@ def test_messages_before_a_reset_stay_in_the_file(tmp_path):
     assert kept(tmp_path) == ([["one"], ["two"]], 1)
 
 
-def test_load_continues_in_the_other_file_and_leaves_the_first_as_it_was(tmp_path):
+def test_load_continues_in_the_other_file_and_does_not_change_the_first(tmp_path):
     for name in ("a", "b"):
         chat = session(tmp_path, name)
         say(chat, f"in {name}")

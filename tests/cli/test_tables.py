@@ -83,6 +83,6 @@ def test_a_row_of_empty_cells_is_a_row():
     assert shown(["| a | b |", "|---|---|", "| | |", "| 1 | - |"], 80)[2:] == ["  │  ", "1 │ -"]
 
 
-def test_a_text_for_a_terminal_has_its_tables_drawn_and_the_rest_as_it_was():
+def test_a_terminal_shows_tables_with_lines_and_other_text_unchanged():
     text = "# head\n\n| a | b |\n|---|--:|\n| 1 | 22 |\n\nlast"
     assert rendered(text, 80) == "# head\n\na │  b\n──┼───\n1 │ 22\n\nlast"

@@ -293,7 +293,7 @@ def test_a_model_that_cannot_use_draft_heads_is_refused(tmp_path, apart):
     parts.row("llama.block_count").value += 1
     parts.set("llama.nextn_predict_layers", 4, 1)
     with rwkv_gpu.load(golden("tiny-llama.gguf"), **LOADED, draft=_written(tmp_path, parts)) as llm:
-        assert "architecture 'llama' does not draft by its head" in llm.info.draft_fault
+        assert "draft heads of the architecture 'llama' are not supported" in llm.info.draft_fault
         assert llm.generate([5, 6, 7], **ASKED).tokens
 
 

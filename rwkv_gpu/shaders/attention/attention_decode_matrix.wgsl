@@ -9,7 +9,7 @@
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4], rotated
-@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 @group(0) @binding(5) var<storage, read_write> keys: array<vec4<f16>>;     // [pages, PAGE, KV, N / 4]
 @group(0) @binding(6) var<storage, read_write> values: array<vec4<f16>>;   // [pages, PAGE, KV, N / 4]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]

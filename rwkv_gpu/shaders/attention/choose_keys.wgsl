@@ -4,7 +4,7 @@
 // search (one byte of the scores at a time) finds the smallest chosen score, and how many blocks have it.
 // needs index: score_of, scored_blocks; latent read: latent8; pages of rows: segment_of
 @group(0) @binding(1) var<storage, read> r: array<vec4f>;               // [T, H, N / 4]
-@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 @group(0) @binding(4) var<storage, read_write> y: array<u32>;           // [T, LISTS, LENGTH]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;            // [pages, PAGE, N]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]

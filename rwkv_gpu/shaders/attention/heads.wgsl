@@ -3,7 +3,7 @@
 // needs lib/step: apart; query scale: query_scale; rope: is_second, pair_of, partner_of; value norm: value_scale
 // needs write: put_key, put_value
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q [T, H, N / 4], k and v [T, KV, N / 4], a stack
-@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 @group(0) @binding(5) var<storage, read_write> keys: array<CacheWord>;  // [pages, PAGE, KV, N]
 @group(0) @binding(6) var<storage, read_write> values: array<CacheWord>; // [pages, PAGE, KV, N]
 

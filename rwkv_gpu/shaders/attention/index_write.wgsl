@@ -4,7 +4,7 @@
 // needs attention/eight: Eight; latent write: put8; rotation: partner, rotated
 @group(0) @binding(1) var<storage, read> k: array<f32>;                 // [T, N]
 @group(0) @binding(2) var<storage, read> q: array<f32>;                 // [T, H, N]
-@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 @group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, N]
 @group(0) @binding(6) var<storage, read_write> r: array<f32>;           // [T, H, N]
 

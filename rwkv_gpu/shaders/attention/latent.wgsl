@@ -20,7 +20,7 @@ fn key_row(row: u32, key: u32) -> u32 {
 
 //# chosen_rows: Queries of rows with chosen keys: a block is Q heads of a row, whose keys count as its positions.
 // needs attention/block: Block
-@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 
 const SPLITS = (H + Q - 1u) / Q;
 
@@ -104,7 +104,7 @@ fn part_of(group: u32, _lane: u32) -> Part { return Part(nth_block(group, H, Q),
 
 //# single_rows: Queries in steps with one row per sequence: a block is Q heads of one sequence and one run of its context.
 // needs attention/block: Block; runs of rows: run_at
-@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 
 const SPLITS = (H + Q - 1u) / Q;
 

@@ -2,7 +2,7 @@
 // needs attention/eight: Eight; lanes: reduce_add; latent write: put8; rotation: partner, rotated
 @group(0) @binding(1) var<storage, read> z: array<f32>;                 // [T, WIDTH] = [c | p]
 @group(0) @binding(2) var<storage, read> gain: array<f32>;              // [N]
-@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 @group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, WIDTH]
 @group(0) @binding(6) var<storage, read> q_rope: array<f32>;            // [T, H, S]
 @group(0) @binding(7) var<storage, read_write> r: array<f32>;           // [T, H, R]

@@ -1,7 +1,7 @@
 // y[t, h] = sum_r e^(top_r - top) x_r / sum_r e^(top_r - top) sum_r      over runs r of the context; COLUMNS vec4s of HEADS heads for a workgroup
 // needs cut: runs_of; attention/run_sums: all_parts, sum_runs; answer: answer; gate: gated; sink: sink_of
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;           // [T, H, RUNS, N / 4 + 1]
-@group(0) @binding(4) var<storage, read> places: array<vec2u>;      // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;      // [T] of (position, its row among all pages)
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;     // [T, H, N / 4]
 
 const N4 = N / 4u;

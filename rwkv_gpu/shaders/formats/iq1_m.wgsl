@@ -1,6 +1,7 @@
-// IQ1_M: weight = d · (2 s + 1) · (n - 1 ± 1/8), n of a codebook.      x: 14 words per superblock of 16 runs: a byte for
-// each 8 weights, the low bits of their entry; a nibble for each, 3 high bits and the sign of 1/8; 16 bits for each four
-// runs: s in 3 bits each, then 4 bits of d as f16; y: the codebook
+// IQ1_M: weight = d · (2 s + 1) · (n - 1 ± 1/8), n from a codebook.
+// x: 14 words per superblock of 16 runs. First a byte for each 8 weights: the low bits of their codebook entry. Then 4 bits
+// for each 8 weights: the 3 high bits of the entry, and the sign of 1/8. Then 16 bits for each 4 runs: 3 bits of s for each
+// run, and 4 bits of d as f16. y: the codebook
 // needs formats/codebook: eight_codes, entry; formats/unsigned: centred; words: word_at
 const RUN = 16u;
 

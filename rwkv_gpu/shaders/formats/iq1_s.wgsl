@@ -1,6 +1,6 @@
-// IQ1_S: weight = d · (2 s + 1) · (n - 1 ± 1/8), n of a codebook.      x: 12 words per superblock of 8 runs: a byte for
-// each 8 weights, the low bits of their entry, then 16 bits per run: 3 high bits for each, s, the sign of 1/8; y: d as f16;
-// z: the codebook
+// IQ1_S: weight = d · (2 s + 1) · (n - 1 ± 1/8), n from a codebook.
+// x: 12 words per superblock of 8 runs. First a byte for each 8 weights: the low bits of their codebook entry. Then 16 bits
+// per run: the 3 high bits of each of its entries, s, and the sign of 1/8. y: d as f16; z: the codebook
 // needs formats/codebook: eight_codes, entry; formats/packed: half_of; words: word_at
 const RUN = 32u;
 

@@ -1,5 +1,6 @@
-// IQ2_S: weight = d · (s + 1/2) / 4 · n, n of a codebook.      x: 16 words per superblock of 16 runs: a byte for each 8
-// weights, the low bits of their entry, then one of their signs; y: 4 words: 2 high bits for each, then a nibble per run, s;
+// IQ2_S: weight = d · (s + 1/2) / 4 · n, n from a codebook.
+// x: 16 words per superblock of 16 runs. First a byte for each 8 weights: the low bits of their codebook entry. Then a byte
+// for each 8 weights: their signs. y: 4 words. First the 2 high bits of each entry, then 4 bits per run: s.
 // z: d as f16; w: the codebook
 // needs formats/codebook_iq2: eight_weights, sixteenths; formats/packed: half_of; words: word_at
 const RUN = 16u;

@@ -1,5 +1,6 @@
-// IQ2_XS: weight = d · (s + 1/2) / 4 · n, n of a codebook.      x: 16 bits for each 8 weights, 9 of their entry and 7 of
-// their signs; y: a nibble per run, s; z: d as f16 per superblock of 16 runs; w: the codebook
+// IQ2_XS: weight = d · (s + 1/2) / 4 · n, n from a codebook.
+// x: 16 bits for each 8 weights: 9 bits are their codebook entry, 7 bits their signs. y: 4 bits per run: s.
+// z: d as f16 per superblock of 16 runs; w: the codebook
 // needs formats/codebook: even_signs; formats/codebook_iq2: eight_weights, sixteenths; formats/packed: half_of
 // needs words: word_at
 const RUN = 16u;

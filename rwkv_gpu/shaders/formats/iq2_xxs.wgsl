@@ -1,5 +1,6 @@
-// IQ2_XXS: weight = d · (s + 1/2) / 4 · n, n of a codebook.      x: two words per run: a byte for each 8 weights, their
-// entry; then 7 bits for each, their signs, and s; y: d as f16 per superblock of 8 runs; z: the codebook
+// IQ2_XXS: weight = d · (s + 1/2) / 4 · n, n from a codebook.
+// x: two words per run. First a byte for each 8 weights: their codebook entry. Then 7 bits for each 8 weights: their signs.
+// Then s. y: d as f16 per superblock of 8 runs; z: the codebook
 // needs formats/codebook: even_signs; formats/codebook_iq2: eight_weights, sixteenths; formats/packed: byte_of, half_of
 // needs words: word_at
 const RUN = 32u;

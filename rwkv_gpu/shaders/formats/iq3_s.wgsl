@@ -1,6 +1,7 @@
-// IQ3_S: weight = d · (2 s + 1) · n, n of a codebook.      x: a byte for each 4 weights, the low bits of their entry; y:
-// 11 words per superblock of 8 runs: a byte per run, the high bit for each 4 weights; 4 bytes per run, their signs; a nibble a
-// run, s; z: d as f16; w: the codebook
+// IQ3_S: weight = d · (2 s + 1) · n, n from a codebook.
+// x: a byte for each 4 weights: the low bits of their codebook entry. y: 11 words per superblock of 8 runs. First a byte per
+// run: the high bit of each of its entries. Then 4 bytes per run: the signs. Then 4 bits per run: s.
+// z: d as f16; w: the codebook
 // needs formats/codebook: entry, four_codes, with_signs; formats/packed: byte_of, half_of; words: word_at
 const RUN = 32u;
 

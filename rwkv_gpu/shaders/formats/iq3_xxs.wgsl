@@ -1,5 +1,6 @@
-// IQ3_XXS: weight = d · (s + 1/2) / 2 · n, n of a codebook.      x: a byte for each 4 weights, their entry; y: a word a
-// run, 7 bits of signs for each 8 weights, then s; z: d as f16 per superblock of 8 runs; w: the codebook
+// IQ3_XXS: weight = d · (s + 1/2) / 2 · n, n from a codebook.
+// x: a byte for each 4 weights: their codebook entry. y: a word per run: 7 bits of signs for each 8 weights, then s.
+// z: d as f16 per superblock of 8 runs; w: the codebook
 // needs formats/codebook: entry, even_signs, four_codes, with_signs; formats/packed: byte_of, half_of; words: word_at
 const RUN = 32u;
 

@@ -1,6 +1,7 @@
-// TQ1_0: weight = d · (n - 1), n the digits of bytes to base 3: n[t] = (b · 3^t mod 256) · 3 / 256.
-// x: 48 bytes per superblock of 16 runs. Run 2t and 2t + 1 are digit t < 5 of its first and second 16 bytes, run 10 + t of
-// its third; y: 4 bytes, whose digits 0 to 3 are run 15, four weights each; z: d as f16
+// TQ1_0: weight = d · (n - 1). The n are the digits of bytes in base 3: n[t] = (b · 3^t mod 256) · 3 / 256.
+// x: 48 bytes per superblock of 16 runs. For t < 5, digit t of the first 16 bytes is run 2t, digit t of the second 16 bytes
+// is run 2t + 1, and digit t of the third 16 bytes is run 10 + t. y: 4 bytes; their digits 0 to 3 are run 15, four weights
+// each. z: d as f16
 // needs formats/packed: half_of; formats/unsigned: centred; words: word_at
 const RUN = 16u;
 

@@ -70,7 +70,7 @@ fn run(group: u32, lane: u32) {
 // Staged values already contain the expert's share.
 fn gained(values: vec4f, k: u32) -> vec4f { return values * share_at(first_choice + k / K); }
 
-// The first run of a chunk, counted over all products; beyond the end, that of the last chunk, where x is zero.
+// The first run of a chunk; chunks are counted over all products. Beyond the last chunk, x is zero, so any run will do.
 fn run_of(m0: u32, j: u32, chunk: u32) -> u32 {
     let here = min(chunk, ALL - 1u);
     return row_runs(chosen[here / CHUNKS], m0, j) + here % CHUNKS * PARTS;

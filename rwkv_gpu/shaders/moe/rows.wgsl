@@ -4,7 +4,7 @@
 // A row of x is the result of a head of latent attention in runs of the context, which the workgroup joins.
 // needs attention/partition: runs_of; attention/run_sums: all_parts, sum_runs; staging: stage
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;               // [T, E, RUNS, K / 4 + 1]
-@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 
 const N4 = K / 4u;
 const COLUMNS = N4;

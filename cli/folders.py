@@ -27,7 +27,7 @@ def chosen(option: str) -> Any:
 
 
 def agreed(question: str, without_terminal: str, *, default: bool = True) -> bool:
-    """Asks the user a question; always True with --yes. Raises BadInput with this text if there is no terminal."""
+    """Asks the user a question; True with --yes. Without a terminal, raises BadInput with `without_terminal`."""
     if chosen(YES):
         return True
     if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):

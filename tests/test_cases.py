@@ -77,7 +77,7 @@ def test_a_loop_over_cases_names_each_that_fails():
     assert [*is_odd_parameters] == ["limit"], "pytest gives fixtures for all but the cases"
 
 
-def test_a_loop_over_cases_is_skipped_where_all_skip_themselves():
+def test_a_test_with_cases_is_skipped_if_all_cases_are_skipped():
     @each(("a", "b"), [(1, 2), (3, 4)])
     def small(a, b, limit):
         if a + b > limit:

@@ -56,7 +56,7 @@ def _as_dict(message: Message) -> Json:
 
 
 def written(llm: Backend, branches: Sequence[Mapping[str, Any]], current: int, cache_salt: str) -> bytes:
-    """The file of branches of messages and settings; with the state of the current one, as far as it is stored."""
+    """A file of branches, each with messages and settings. If the current branch has a stored state, it is included."""
     chats = [_saved(llm, f"branches[{number}]", one, cache_salt) for number, one in enumerate(branches)]
     ids = chats[current].transcript.ids
     found = llm._driver.call(lambda engine: engine.export(key_of(ids, llm._salt(cache_salt, ids))))

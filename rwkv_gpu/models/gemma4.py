@@ -241,7 +241,7 @@ def take_attention(source: DenseFile, i: int, rope: Rope, size: int, cache: Cach
 
 
 def _take_matrices(tensors: Tensors, at: str, rows: tuple[int, int], width: int, *, shared: bool) -> tuple[Weight, ...]:
-    """Takes q, k and v, maybe in one matrix; `rows` are those of q, and of k or v. A `shared` layer has only q."""
+    """Takes q, k and v, which may be one matrix; `rows` are those of q, and of k or v. A `shared` layer has only q."""
     of_q, of_kv = rows
     if shared and f"{at}_qkv.weight" in tensors:
         names = (f"{at}_{name}.weight" for name in "qkv")

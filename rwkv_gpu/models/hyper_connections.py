@@ -20,7 +20,7 @@ class StreamMix:
 
 @dataclass(frozen=True)
 class Streamed(Hybrid):
-    """A model with several residual streams, and maybe with indexers, which choose the keys that rows see."""
+    """A model with several residual streams. It may have indexers, which choose the keys that rows see."""
 
     mixes: tuple[tuple[StreamMix, StreamMix], ...]  # of attention and of the feed-forward, by layer
     last: StreamMix  # of the head

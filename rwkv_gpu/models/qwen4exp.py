@@ -184,7 +184,7 @@ def _take_table(source: HybridFile, count: int) -> tuple[NGramTable | None, int]
     if not layers:
         return None, -1
     if len(layers) != 1 or not 0 <= layers[0] < source.sizes.layers:
-        raise UnsupportedModel(f"{file.path}: n-grams in layers {layers} are not supported; known: one of all layers")
+        raise UnsupportedModel(f"{file.path}: n-grams in layers {layers} are not supported; one layer may have them")
     size, name = source.integer("embedding_length_per_layer_input", 1, 1 << 16), "per_layer_token_embd.weight"
     how = _read_ngrams(source, tensors.dimension(name, 0))
     inner, at, every = how.rows * size, f"blk.{layers[0]}", count * width

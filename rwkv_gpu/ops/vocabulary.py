@@ -348,7 +348,7 @@ class StreamGates:
     """Parameters of gates of S residual streams (hyper-connections)."""
 
     streams: int  # S
-    scales: Weight  # [P], of the P kinds of gates: those that read, and maybe those that write
+    scales: Weight  # [P], of the P kinds of gates: those that read, and, if any, those that write
     bias: Weight  # [P · S]
     eps: float  # is added to gates
     magnitude: float = 1.0  # of gates that write

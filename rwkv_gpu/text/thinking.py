@@ -15,12 +15,12 @@ class Part:
 
 
 def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
-    """True if a prompt ends with the opening mark, perhaps without its last letter, so that reasoning comes next."""
+    """True if a prompt ends with the opening mark, complete or without its last letter: reasoning comes next."""
     return prompt.rstrip().endswith((opening, opening[:-1]))
 
 
 class Opened(NamedTuple):
-    """The reasoning that a prompt has begun, and perhaps ended."""
+    """The reasoning that a prompt has begun; it may also have ended it."""
 
     text: str = ""  # the text from the opening mark to the end of the prompt
     due: str = ""  # the last letter of the opening mark if the prompt lacks it: the model generates it first

@@ -63,7 +63,7 @@ class Element:
     inside: list["Element"] = field(default_factory=list)
 
     def value(self, schema: Any) -> Any:
-        """A list of its items, an object of its members, or its text, converted by the schema."""
+        """The element as a list of its items, an object of its members, or text converted by the schema."""
         schema = schema if isinstance(schema, dict) else {}
         if self.inside and all(one.mark == "item" for one in self.inside):
             return [one.value(schema.get("items")) for one in self.inside]

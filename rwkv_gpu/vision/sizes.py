@@ -134,8 +134,9 @@ def should_tile(image: Size, how: Preparation) -> bool:
 
 
 def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
-    """Columns and rows of tiles with the aspect ratio closest to an image's; among equals, the most tiles that it
-    fills.
+    """Columns and rows of tiles with the aspect ratio closest to that of an image.
+
+    If several grids are equally close, the one with the most tiles, if the image fills more than half of it.
     """
     fewest, most = tiles
     shapes = [Size(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if fewest <= w * h <= most]

@@ -82,7 +82,7 @@ class OneMatrix(Projector):
 
 @dataclass(frozen=True)
 class ExactMlp(Projector):
-    """Two matrices with the exact form of GELU between them, perhaps after a norm."""
+    """An optional norm, and two matrices with the exact form of GELU between them."""
 
     mlp: Mlp
     norm: AnyNorm | None = None

@@ -312,7 +312,7 @@ def test_a_rule_does_not_fire_where_one_condition_alone_is_not_met(name, conditi
     assert all(holds(pair) for other, holds in rule.conditions.items() if other not in implied | {condition})
 
 
-def test_each_rule_has_the_conditions_that_are_broken_here_and_no_others():
+def test_every_condition_of_every_rule_has_a_case_here():
     assert BROKEN.keys() == RULE.keys() == SHARED.keys()
     for name, rule in RULE.items():
         assert rule.conditions.keys() == BROKEN[name].keys() | SHARED[name], name

@@ -194,7 +194,7 @@ def test_calls_need_neither_ids_nor_types_nor_arguments(templates):
             assert "weather" in text or name in WITHOUT_CALLS, name
 
 
-def test_arguments_of_a_call_that_was_cut_off_are_shown_or_refused_by_their_place(templates):
+def test_incomplete_arguments_of_a_call_are_shown_or_refused_with_their_position(templates):
     cut = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Kö'}}
     asking = {"role": "assistant", "content": None, "tool_calls": [cut]}
     answers = {}

@@ -34,7 +34,7 @@ def test_a_vocabulary_learns_frequent_pairs():
     assert b"he" in tokens[257:]
 
 
-def test_documents_begin_at_chunks_and_users_count_little(monkeypatch):
+def test_documents_begin_at_chunks_and_tokens_of_users_have_little_weight(monkeypatch):
     monkeypatch.setattr(corpus, "ROWS", 4)
     shard, same = corpus.make(5), corpus.make(5)
     assert (shard.ids == same.ids).all()

@@ -105,8 +105,8 @@ NORM_INTO_PRODUCTS: Rule[Norm, Reader] = Rule(
         after
             %1, %2 = gemm(x)  [q k]  +norm
 
-    An RMS norm costs a product little: x is multiplied by the gain, and the sums by the root at the end. A layer norm
-    needs the mean first, which is fast enough only in steps of one row.
+    With an RMS norm, a product takes little longer: x is multiplied by the gain, and the sums by the root at the end.
+    A layer norm needs the mean first, which is fast enough only in steps of one row.
     """,
     producer=Norm,
     consumer=(Gemm, AdapterDown, ExpertProducts),

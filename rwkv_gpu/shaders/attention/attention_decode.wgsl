@@ -403,8 +403,8 @@ fn root(head: u32) -> f32 {
 // The index in the head of the lane's vec4 number c.
 fn vec4_of(at: Place, c: u32) -> u32 { return 2u * (at.column + c / 2u * LANES_PER_KEY) + c % 2u; }
 
-// The head of the cache for key number a of a lane. Its block begins at position `base`, and at `first` of its page.
-// Beyond the end, it is the head of the last key.
+// The index of the head in the cache for key number a of a lane. The block of keys begins at position `base`; if PAGED, the
+// head of its first key has the index `first`. After the last key, the index is that of the last key.
 fn head_of(at: Place, base: u32, first: u32, a: u32) -> u32 {
     let position = min(base + (a ^ at.side) * GROUPS + at.group, at.end - 1u);
     if PAGED {

@@ -247,7 +247,7 @@ fn seen(x: vec4<f16>, n: u32, own: u32, here: vec4u) -> vec4<f16> {
     return vec4<f16>();
 }
 
-// Sums [query, dim] relative to new references.
+// The sums [query, dim], multiplied by the factor of each query's new reference.
 fn faded(sums: Sums) -> Sums {
     workgroupBarrier();
     coopStoreT(sums, &scores[0], SCORES_STRIDE);

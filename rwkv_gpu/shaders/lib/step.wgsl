@@ -16,7 +16,7 @@ struct Segment {
     count: u32,     // number of rows
     start: u32,     // position of the first; at 0 the sequence has no state yet
     source: u32,    // the state that is read
-    written: u32,   // the state that is written, maybe the same
+    written: u32,   // the state that is written; can be the same
     kept: u32,      // number of intermediate states to save, one after each row except the last; or 0
     early: vec4u,   // the numbers of these states
     late: vec4u,

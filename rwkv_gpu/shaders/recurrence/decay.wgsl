@@ -2,7 +2,7 @@
 
 //# by_channel: Each channel of the key has a decay, computed from a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at
-// Parameters are the bias [H, N], A [H], the weight of the norm [N], and maybe taps.
+// Parameters are the bias [H, N], A [H], the weight of the norm [N], and taps if a convolution is fused.
 const RATE_AT = H * N;              // the start of A
 const GAIN_AT = H * N + H;          // the start of the norm weight
 const TAPS_AT = GAIN_AT + N;        // the start of the convolution's taps
@@ -26,7 +26,7 @@ fn past_scale(_token: u32) -> f32 { return 1.0; }
 
 //# by_head: A head has one decay, computed from a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at
-// Parameters are the bias [H], A [H], the weight of the norm [N], and maybe taps.
+// Parameters are the bias [H], A [H], the weight of the norm [N], and taps if a convolution is fused.
 const RATE_AT = H;                  // the start of A
 const GAIN_AT = 2u * H;             // the start of the norm weight
 const TAPS_AT = GAIN_AT + N;        // the start of the convolution's taps

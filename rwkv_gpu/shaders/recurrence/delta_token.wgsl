@@ -28,7 +28,7 @@ var<workgroup> block_gain: array<vec4f, N4>;
 var<workgroup> block_y: array<f32, N>;
 var<workgroup> rate: f32;                       // β
 
-// The token of a head.
+// One head of one row of the step.
 struct Block {
     row: u32,       // the row of the step
     tokens: u32,

@@ -7,7 +7,7 @@
 // needs lib/step: kept_state; sum: group_sum; lib/softplus: softplus; output: collect_output, quantise_output
 // needs state: load_state, store_state; xbc: xbc_at
 @group(0) @binding(2) var<storage, read> projected: array<vec4f>;       // [T, STRIDE], z [H, P] first and dt [H] last
-@group(0) @binding(3) var<storage, read> parameters: array<vec4f>;      // the bias of dt, A and D, [H] each; maybe of a convolution, too
+@group(0) @binding(3) var<storage, read> parameters: array<vec4f>;      // the bias of dt, A and D, [H] each; then those of a convolution, if it is fused
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P]
 

@@ -1,5 +1,5 @@
-// slot = w: copies weights from main memory to GPU memory      one lane per EACH vec4s, those of a workgroup
-// interleaved
+// slot = w: copies weights from main memory to GPU memory      each lane copies EACH vec4s; neighbouring lanes copy
+// neighbouring vec4s
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(2) var<storage, read_write> slot: array<vec4u>;
 

@@ -256,7 +256,7 @@ def take_mixture(
 def _take_matrices(
     tensors: Tensors, at: str, names: tuple[str, ...], shape: tuple[int, int, int]
 ) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
-    """Takes the matrices before the activation of all experts (one tensor, or several), and the scales of their results."""
+    """Takes all experts' matrices before the activation, as one tensor or several, and the scales of their results."""
     (experts, inner, width), both = shape, f"{at}_gate_up_exps.weight"
     if len(names) == 2 and both in tensors:
         return (tensors.take(both, experts, 2 * inner, width),), ()

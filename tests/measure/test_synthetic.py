@@ -31,6 +31,7 @@ from rwkv_gpu.models.registry import is_encoder, load_model
 from tests.cases import each
 
 TINY = rwkv7(2, 256, 8, 8, 8, 16, vocabulary=300)
+TINY_MIXTURE = transformer("qwen3moe", 300, sizes(2, 256, 256, 4, 2, 64) | experts(4, 2, 256), "output")
 TINY_LATENT = latent(
     2, 256, 256, 4, 300, 32, 64, experts(4, 2, 64), shared=1, q_rank=256, rank=256, rotary=16, sigmoid=True
 )
@@ -41,7 +42,7 @@ TINIES = {
         vocabulary=300, size=32, full_size=64,
     ),
     "rwkv7": TINY, "rwkv6": rwkv6(2, 512, 8, 16, vocabulary=300),
-    "qwen3moe": transformer("qwen3moe", 300, sizes(2, 256, 256, 4, 2, 64) | experts(4, 2, 256), "output"),
+    "qwen3moe": TINY_MIXTURE,
     "latent": TINY_LATENT, "bert": bert(2, 96, 256, 4, 300), "nomic-bert": bert(2, 256, 256, 4, 300, arch="nomic-bert"),
     "embeddinggemma": transformer(
         "gemma-embedding", 300, sizes(2, 256, 288, 4, 1, 64), known={"dense_2": (512, 256), "dense_3": (256, 512)}

@@ -105,18 +105,22 @@ def test_every_folder_has_a_rule():
     assert {part_of(path) for path in MODULES} <= MAY_IMPORT.keys()
 
 
-# A configuration gets its kernel from the registry, whose entries list configurations. So it imports it in a method.
-ASKED_LATE = {
-    ("rwkv_gpu.kernels.gemm_config", "rwkv_gpu.kernels.registry"),
-    ("rwkv_gpu.kernels.expert_config", "rwkv_gpu.kernels.registry"),
-}
-
-
 def modules() -> dict[str, Path]:
     """Returns every module of the package and of the command line by its name."""
     places = {path: path.relative_to(ROOT) for path in MODULES}
     places |= {path: "rwkv_gpu" / path.relative_to(ROOT) for path in (ROOT / "cli").rglob("*.py")}
     return {".".join(place.with_suffix("").parts): path for path, place in places.items()}
+
+
+LONGEST = 60  # lines of a function
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+
+
+@each("path", sorted(modules().values()))
+def test_no_function_is_long(path):
+    functions = (one for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(one, FUNCTIONS))
+    long = {one.name for one in functions if one.end_lineno - one.lineno >= LONGEST}
+    assert not long, f"more than {LONGEST} lines: {', '.join(sorted(long))}"
 
 
 def neighbours(name: str, path: Path, every: Set[str]) -> set[str]:
@@ -129,7 +133,7 @@ def neighbours(name: str, path: Path, every: Set[str]) -> set[str]:
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
                 found |= {inner, f"{inner}.__init__"} & every or {base, f"{base}.__init__"} & every
-    return {other for other in found - {name} if (name, other) not in ASKED_LATE}
+    return found - {name}
 
 
 def test_no_modules_import_each_other():

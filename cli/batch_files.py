@@ -7,16 +7,17 @@ import sys
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.replace_file import replace_bytes
+from rwkv_gpu.replace_file import replace_file
 from rwkv_gpu.writer_lock import WriterLock
 
 from .texts import lines_of, read_text, seekable
 
 Line = dict[str, Any]
 BEGINNING = b'{"id": '  # start of every result
+MOST_LINE = 1 << 28  # bytes of a result
 
 
 def read_lines(path: str) -> list[tuple[str, str]]:
@@ -101,24 +102,36 @@ class Output:
 def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
     """The answered ids in a locked file. Removes an incomplete last line, and errors of `ids`."""
     path = lock.target
-    with open(path, "rb") as file:  # so that a large file that is not a batch, such as a model, is not read completely
-        data = file.read(1)
-        data += file.read() if data == BEGINNING[:1] else b""
-    whole, newline, rest = data.rpartition(b"\n")
-    if rest and not BEGINNING.startswith(rest[: len(BEGINNING)]):
-        raise BadInput(f"{path} does not contain results of a batch; give another file, or one that does not exist yet")
-    kept, answered = [], set()
-    for number, line in enumerate(whole.split(b"\n") if newline else [], 1):
-        result = _result(path, number, line)
-        name = json.dumps(result["id"])
-        if "error" not in result:
-            answered.add(name)
-        elif name in ids:
-            continue
-        kept.append(line + b"\n")
-    if len(b"".join(kept)) != len(data):
-        replace_bytes(path, b"".join(kept), lock=lock, private=False)
+    answered, dropped = set[str](), set[int]()
+    with open(path, "rb") as file:
+        for number, line in enumerate(_pieces(file), 1):
+            if not line.endswith(b"\n"):
+                if len(line) == MOST_LINE or not BEGINNING.startswith(line[: len(BEGINNING)]):
+                    raise BadInput(
+                        f"{path} does not contain results of a batch; give another file, or one that does not exist yet"
+                    )
+                dropped.add(number)
+                continue
+            result = _result(path, number, line)
+            name = json.dumps(result["id"])
+            if "error" not in result:
+                answered.add(name)
+            elif name in ids:
+                dropped.add(number)
+    if dropped:
+
+        def write(out: BinaryIO) -> None:
+            with open(path, "rb") as file:
+                out.writelines(line for number, line in enumerate(file, 1) if number not in dropped)
+
+        replace_file(path, write=write, lock=lock, private=False)
     return frozenset(answered)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file. Of one that cannot be a result, such as a model's first, only the beginning is read."""
+    while start := file.read(1):
+        yield start + file.readline(MOST_LINE - 1) if start == BEGINNING[:1] else start
 
 
 def _result(path: Path, number: int, line: bytes) -> Line:

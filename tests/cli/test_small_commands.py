@@ -231,6 +231,10 @@ def test_a_huge_file_in_the_place_of_a_text_is_refused_without_reading_it(tmp_pa
     huge.touch()
     os.truncate(huge, 1 << 40)
     lines.write_text('{"prompt": "a"}\n')
+    result, results = tmp_path / "huge-result", tmp_path / "huge-results"
+    for path, start in ((result, '{"id": "1"'), (results, '{"id": "1", "text": ""}\n')):
+        path.write_text(start)
+        os.truncate(path, 1 << 40)
     endless = tmp_path / "huge-device"
     endless.symlink_to("/dev/zero")
     for arguments in (
@@ -243,6 +247,8 @@ def test_a_huge_file_in_the_place_of_a_text_is_refused_without_reading_it(tmp_pa
         ["perplexity", MODEL, "--file", huge],
         ["batch", MODEL, huge, tmp_path / "out"],
         ["batch", MODEL, lines, huge],
+        ["batch", MODEL, lines, result],
+        ["batch", MODEL, lines, results],
         ["serve", MODEL, "--api-key-file", huge],
     ):
         refused = run(*arguments)

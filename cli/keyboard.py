@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.replace_file import MOST_OWN
 from rwkv_gpu.writer_lock import WINDOWS
 
 from .terminal import PASTE, PASTE_END, Background, Bursts, ask_for_brackets, quiet
@@ -351,11 +352,16 @@ def _is_dumb(environment: Mapping[str, str], windows: bool) -> bool:
 
 
 def history_file() -> Path | None:
-    """The file with the message history, readable only by its user; None if it cannot be written."""
+    """The file with the message history, readable only by its user; None if it cannot be written.
+
+    The editor reads it completely, so a large one is renamed.
+    """
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rwkv-gpu"
     path = folder / "history"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > MOST_OWN:
+            path.replace(folder / "history.old")
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError:
         return None

@@ -2,13 +2,14 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rwkv_gpu.engine.media import Span, Spans
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.scheduler import schedule
@@ -74,6 +75,41 @@ def test_a_step_computes_answers_first_and_then_prompts(made, rows):
         assert chunk.start < chunk.end <= chunk.start + sequence.to_feed
         assert not any(chunk.start < boundary < chunk.end for boundary in sequence.boundaries)
         assert chunk.samples == (chunk.end >= len(sequence.ids))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image that one step must read."""
+
+    tokens: int
+    whole: str = "all"
+
+
+@given(
+    st.lists(st.tuples(sequences, st.lists(st.tuples(st.integers(0, 6), st.integers(1, 12)), max_size=4)), max_size=6),
+    st.integers(12, 40),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_images_that_one_step_must_read_are_divided_by_no_chunk_and_block_nothing(given, rows):
+    running = []
+    for slot, (made, images) in enumerate(given):
+        spans, end = [], 0
+        for gap, tokens in images:
+            spans.append(Span(end + gap, Picture(tokens)))
+            end = spans[-1].end
+        one = replace(made, prompt=max(made.prompt, end)).sequence(slot)
+        one.images = Spans(spans)
+        before = one.images.within(one.fed)
+        one.fed = before.start if before else one.fed  # a chunk never ends inside an image
+        running.append(one)
+    chunks = schedule(running, rows)
+    assert sum(chunk.end - chunk.start for chunk in chunks) <= rows
+    assert bool(chunks) == any(one.to_feed for one in running)
+    for chunk in chunks:
+        assert chunk.start < chunk.end
+        assert not chunk.sequence.images.divides(chunk.end)
+    prompts = [one for one in running if one.fed < one.read_end and one.to_feed]
+    assert not prompts or any(chunk.sequence is prompts[0] for chunk in chunks), "the oldest prompt waits for nothing"
 
 
 def test_rows_left_over_go_to_prompts():

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -10,7 +11,7 @@ import rwkv_gpu
 from rwkv_gpu.cli.chat_stats import Totals
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.speculation.speculator import Speculator
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadInput, BadNumbers
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.llm import drafts
 from rwkv_gpu.llm.drafts import DraftOptions, check_vocabulary, drafts_of
@@ -162,3 +163,19 @@ def test_the_gain_is_in_every_report(monkeypatch):
     with rwkv_gpu.load(name, device="cpu") as llm:
         assert llm.generate("a", max_tokens=3).stats.draft_gain is None
         assert llm.activity.gain is None
+
+
+@pytest.mark.usefixtures("always")
+def test_a_draft_model_whose_numbers_are_nan_changes_no_answer(tmp_path):
+    name, draft = golden("tiny-llama.gguf"), tmp_path / "draft.gguf"
+    parts = take_apart(name.read_bytes())
+    [norm] = [one for one in parts.tensors if one.name == b"output_norm.weight"]
+    norm.data = np.full(len(norm.data) // 4, 3e38, np.float32).tobytes()
+    draft.write_bytes(parts.built())
+    settings = {"max_tokens": 12, "temperature": 1.0, "seed": 3}
+    with rwkv_gpu.load(name, device="cpu") as llm:
+        plain = llm.generate([5, 6, 7], **settings).tokens
+    with rwkv_gpu.load(draft, device="cpu") as llm, pytest.raises(BadNumbers):
+        llm.generate([5, 6, 7], **settings)
+    with rwkv_gpu.load(name, device="cpu", draft=draft, draft_tokens=4, sequences=2) as llm:
+        assert [one.tokens for one in llm.generate([[5, 6, 7]] * 3, **settings)] == [plain] * 3

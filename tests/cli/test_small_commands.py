@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import COMMANDS, cli
+from rwkv_gpu.cli.keyboard import history_file
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.vocabulary import PREFIX
 from tests.gguf.writer import STRING, array_key, gguf, string, text_key, written
@@ -255,3 +256,14 @@ def test_a_huge_file_in_the_place_of_a_text_is_refused_without_reading_it(tmp_pa
         assert refused.exit_code == 2, (arguments, refused.output)
         assert len(refused.stderr.splitlines()) == 1, refused.stderr
         assert "huge" in refused.stderr
+
+
+@posix
+def test_a_history_of_messages_that_is_huge_is_put_aside(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = history_file()
+    path.write_text("+hello\n")
+    assert history_file() == path and path.read_text() == "+hello\n"
+    os.truncate(path, 1 << 40)
+    assert history_file() == path and path.stat().st_size == 0
+    assert path.with_name("history.old").stat().st_size == 1 << 40

@@ -66,6 +66,8 @@ def test_a_prompt_in_chunks_gives_the_same_answer(llm):
     for index, choice in enumerate(whole["choices"]):
         assert joined(chunks, index) == choice["message"]["content"]
     assert [c["choices"][0]["finish_reason"] for c in chunks[-4:-1]] == ["length"] * 3
+    last = [choice for chunk in chunks[-4:-1] for choice in chunk["choices"]]
+    assert sorted((choice["index"], len(choice["delta"])) for choice in last) == [(0, 0), (1, 0), (2, 0)]
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 24
     assert len({chunk["id"] for chunk in chunks}) == 1

@@ -23,6 +23,11 @@ turn = chat.stream("hello", max_tokens=3)
 async def read():
     return await llm.agenerate("hello")
 
+async def begin():
+    return llm.astream("hello", max_tokens=3)
+
+awaited = asyncio.run(begin())
+
 calls = {
     "generate": lambda: llm.generate("hello"),
     "batch": lambda: llm.generate(["hello", "you"]),
@@ -40,6 +45,7 @@ calls = {
     "embed": lambda: llm.embed("hello"),
     "asyncio": lambda: asyncio.run(read()),
     "begun": begun.wait,
+    "awaited": lambda: asyncio.run(awaited.wait()),
     **({} if sys.argv[2] == "cpu" else {"load": lambda: rwkv_gpu.load(sys.argv[1], device=sys.argv[2])}),
 }
 if os.fork() == 0:

@@ -1,10 +1,13 @@
 """A state store lets another process continue a chat: the text is the same, and only new tokens are computed."""
 
 import json
+import logging
 import re
 import shutil
 import threading
 import time
+from contextlib import closing
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +18,7 @@ from rwkv_gpu.engine.cache.prefix_index import TOKEN, key_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
-from rwkv_gpu.llm.stored_states import BLOCK, MOST_LENGTHS, _lengths
+from rwkv_gpu.llm.stored_states import BLOCK, MOST_FETCHES, MOST_LENGTHS, StoredStates, _lengths
 from rwkv_gpu.stores import MemoryStore, StoreDown
 from tests.engine.test_adapters import write
 from tests.engine.test_initial_state import NAME as TUNED
@@ -226,6 +229,20 @@ def test_others_continue_while_a_store_is_slow_and_a_closed_answer_is_dropped():
         waiting.close()
         store.go.set()
         assert llm.chat().send(FIRST, **SETTINGS).text is not None
+
+
+def test_a_limited_number_of_states_is_fetched_at_a_time_and_the_library_prints_nothing(monkeypatch):
+    assert logging.getLogger("rwkv_gpu.states").handlers, "Python prints warnings of a logger without a handler"
+    gate, arrived = threading.Event(), SimpleQueue()
+    with closing(StoredStates(None, SimpleNamespace(start=lambda: None), "", "")) as states:
+        monkeypatch.setattr(states, "find", lambda *_: gate.wait())
+        for _ in range(MOST_FETCHES):
+            assert states.wants(BLOCK + 1)
+            states.fetch(b"", 0, arrived.put, lambda _: None)
+        assert not states.wants(BLOCK + 1)
+        gate.set()
+        assert [arrived.get() for _ in range(MOST_FETCHES)] == [True] * MOST_FETCHES
+        assert states.wants(BLOCK + 1) and not states.wants(BLOCK)
 
 
 def measured(rule: FetchRule, bandwidth: float, tokens: float) -> None:

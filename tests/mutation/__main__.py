@@ -59,7 +59,7 @@ PLACES = {
         ),
     ),
     "passes": Place("rwkv_gpu/ops/passes", ("tests/ops", "tests/test_plan_digests.py")),
-    "llm": Place("rwkv_gpu/llm", ("tests/llm", "tests/stores", "tests/vision/test_saved.py", "tests/test_llm.py")),
+    "llm": Place("rwkv_gpu/llm", ("tests/llm", "tests/stores", "tests/vision", "tests/test_llm.py")),
 }
 
 

@@ -1,5 +1,7 @@
 """Kernels of attention over pages of keys and values, in prompts and in decode."""
 
+from dataclasses import replace
+
 from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, LAST_WORKGROUP, PLAIN, ROUNDING_IN_UNITS, SUM
@@ -38,6 +40,7 @@ TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 SOFTEN = "attention/soften"  # the softmax of queries, with a lane per vec4
 RUNS = "attention/partition", "attention/run_sums"  # the reduction of runs
 CUT = Hole("cut", ("attention/partition", "attention/every_run"))
+MEETING = Hole("meeting", ("attention/meeting/subgroup", "attention/meeting/workgroup"))
 RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
 RUNS_OF_ROWS = Hole("runs of rows", ("attention/runs/even_runs", "attention/runs/further_runs"))
 SCORES = REACH, LOGIT_BACK, SINK  # masking and transformation of scores
@@ -99,6 +102,12 @@ ATTENTION_MATRIX = Kernel(
     ),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
+)
+ATTENTION_SMALL_HEADS = replace(
+    ATTENTION_MATRIX,
+    name="attention/attention_small_heads",
+    holes=(*ATTENTION_MATRIX.holes, MEETING),
+    core=("lib/matrix_units/halves",),
 )
 ATTENTION_DECODE_MATRIX = Kernel(
     "attention/attention_decode_matrix",

@@ -40,6 +40,7 @@ from .parts import (
     HALVES,
     KEPT_SUMS,
     LAST_WORKGROUP,
+    ORDERED_SUBGROUP,
     PRODUCT,
     RESIDUAL,
     RESIDUAL_TO_NORM,
@@ -194,7 +195,6 @@ SKINNY_GEMM_MATRIX = GemmKernel(
 
 
 SUBGROUP_BARRIER, WORKGROUP_BARRIER = "lib/matrix_units/subgroup_barrier", "lib/matrix_units/workgroup_barrier"
-ORDERED_SUBGROUP = 32  # subgroup size for which a subgroup barrier orders workgroup memory (NVIDIA)
 
 
 def _barrier(config: GemmConfig) -> str:

@@ -119,10 +119,13 @@ STRIDING = (
     NORMED_ROW,
 )
 
+ORDERED_SUBGROUP = 32  # subgroup size for which a subgroup barrier orders workgroup memory (NVIDIA)
 PART_NEEDS: dict[str, Needs] = {
     "moe/residual/shared": Needs(buffers=9),  # the total with the other bindings of its kernel
     "attention/gate/each": Needs(buffers=12),  # as required by the pass that fuses it
     "attention/every_run": Needs(f16=True, matrix_units=True),
+    "attention/meeting/subgroup": Needs(matrix_units=True, subgroup_size=ORDERED_SUBGROUP),
+    "attention/meeting/workgroup": Needs(matrix_units=True),
     "lib/lanes/subgroup": Needs(subgroup=True),
     "lib/lanes/one_subgroup": Needs(subgroup=True),
     "lib/sum/subgroup": Needs(lanes=2),

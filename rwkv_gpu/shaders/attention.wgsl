@@ -44,6 +44,27 @@ struct Eight {
 // All runs have results, because the context is split in the same way for all rows of a workgroup.
 fn runs_of(_position: u32) -> u32 { return RUNS; }
 
+//# meeting/subgroup
+// Lanes of a subgroup meet independently of other subgroups; `lib/matrix_units/subgroup_barrier` says where that works.
+fn meet() { subgroupBarrier(); }
+
+// Whether `own` is true in a lane of the subgroup.
+fn any_of(own: bool, _time: u32) -> bool { return subgroupAny(own); }
+
+//# meeting/workgroup: Subgroups meet together.
+// Padded to 16 bytes, because fragments that follow must start at multiples of 16.
+var<workgroup> last_time: vec4u;
+
+fn meet() { workgroupBarrier(); }
+
+// Whether `own` is true in a lane of the workgroup; each call has another `time`.
+fn any_of(own: bool, time: u32) -> bool {
+    if own {
+        last_time = vec4u(time);
+    }
+    return workgroupUniformLoad(&last_time).x == time;
+}
+
 //# partition
 // Splits the context of a row into equal runs of a multiple of GRAIN positions. Up to ONE_RUN positions form a single run.
 // needs reach: first_seen; run count: most_runs

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.matrix_tiles import matrix_units
-from ...kernels.parts import LAST_WORKGROUP, ROUNDING_IN_UNITS
+from ...kernels.parts import LAST_WORKGROUP, ORDERED_SUBGROUP, ROUNDING_IN_UNITS
 from ..attention_partition import (
     MOST_FRAGMENTS,
     AttentionPartition,
@@ -37,6 +37,7 @@ from ..vocabulary import NO_KEY, PAGE, Attention, Cache, HeadNorms, LatentAttent
 from .context import Lowering
 from .quantising import in_units
 
+SMALL_HEAD = 80  # maximum size of heads for which subgroups go through keys independently
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 RUN_FRAGMENTS = 16  # minimum number of key fragments of a run on matrix units
 LEAST_COLUMNS = 16  # minimum number of vec4s of a head for a workgroup that reduces runs
@@ -154,18 +155,16 @@ def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     if not wanted or op.cache.size % 8:
         return False
-    size = -(-op.cache.size // side) * side  # padded with zeros
-    return (
-        op.how.biases is None
-        and size <= MOST_FRAGMENTS * side
-        and matrix_attention_bytes(size, side) <= to.can.max_workgroup_memory
-    )
+    nbytes = matrix_attention_bytes(op.cache.size, side)
+    return op.how.biases is None and op.cache.size <= MOST_FRAGMENTS * side and nbytes <= to.can.max_workgroup_memory
 
 
 def matrix_attention_bytes(size: int, side: int) -> int:
-    """Bytes of workgroup memory: a block of keys or values, and the scores and exponentials of each query tile."""
-    keys = 4 * side
-    return 2 * keys * (size + 8) + QUERY_TILES * side * (4 * keys + 2 * (keys + 8) + 4) + 16
+    """Bytes of workgroup memory: a block of keys or values (both for small heads), scores and exponentials of tiles."""
+    keys, dims = 4 * side, -(-size // side) * side  # padded with zeros
+    if size <= SMALL_HEAD:
+        return 4 * keys * (dims + 8) + QUERY_TILES * side * (4 * (keys // 2 + 4) + 2 * (keys // 2 + 8) + 4) + 32
+    return 2 * keys * (dims + 8) + QUERY_TILES * side * (4 * keys + 2 * (keys + 8) + 4) + 16
 
 
 def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, bound: Links) -> None:
@@ -184,6 +183,9 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
     }  # fmt: skip
     links = _scores(to, op, LOG2E) + _sink(op) + bound
+    if op.cache.size <= SMALL_HEAD:
+        meeting = "subgroup" if lanes == ORDERED_SUBGROUP else "workgroup"
+        links += Links([f"attention/meeting/{meeting}"], {"KEYS": 4 * side})
     shares = "attention/partition", partition.shares.counting
     operands: dict[str, Operand] = {
         **_bounds(op), "y": found if partition.runs > 1 else op.y,
@@ -192,7 +194,7 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
         node,
         op.cache.name,
         (
-            "attention/attention_matrix",
+            "attention/attention_small_heads" if op.cache.size <= SMALL_HEAD else "attention/attention_matrix",
             "attention/softmax",
             "attention/blocks",
             *shares,

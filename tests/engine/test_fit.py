@@ -12,10 +12,10 @@ from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
-from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampler_state import GpuSamplerState
+from tests.measure.tiny import EVERY, opened_layers
 
 NAME = "qwen3-0.6b-q4_k_m"
 LONG = 1 << 40
@@ -23,7 +23,7 @@ LONG = 1 << 40
 
 @pytest.fixture(scope="module")
 def opened():
-    with open_synthetic(NAME) as file:
+    with opened_layers(NAME, EVERY) as file:
         yield file, load_model(file)
 
 
@@ -101,7 +101,7 @@ def test_the_pool_of_tokens_bounds_the_context(opened):
 
 
 def test_a_recurrent_model_has_no_limit():
-    with open_synthetic("rwkv7-0.1b-q4_k_m") as file:
+    with opened_layers("rwkv7-0.1b-q4_k_m", EVERY) as file:
         assert context_of(None, file, load_model(file)) is None
         assert loaded(None, file, load_model(file)).context is None
 
@@ -118,7 +118,7 @@ def test_decode_plans_are_for_the_tokens_in_use_and_not_for_the_whole_context(op
 @pytest.mark.parametrize("name", ["falcon-h1-3.1b-q4_k_m", "llama-8b-q4_k_m"])
 def test_the_default_cache_holds_the_pages_of_a_whole_chat_in_addition_to_states(name):
     """A chat of 20,000 tokens of Falcon-H1 has 622 MiB of pages; its states take 130 MiB each."""
-    with open_synthetic(name) as file:
+    with opened_layers(name, EVERY) as file:
         model = load_model(file)
     config = CacheConfig.of(model, context=20_000)
     pages, state = config.each(model.caches, model.states)
@@ -139,14 +139,14 @@ def test_the_default_cache_holds_the_pages_of_a_whole_chat_in_addition_to_states
     ],
 )
 def test_a_chat_has_room_for_16_states_by_default_up_to_one_gibibyte(name, states):
-    with open_synthetic(name) as file:
+    with opened_layers(name, EVERY) as file:
         assert CacheConfig.of(load_model(file)).checkpoints == states
 
 
 def test_states_that_a_kernel_cannot_bind_are_fewer_with_fewer_steps_in_flight():
     """256 sequences of Qwen3.5 9B have states of 2 MiB in a layer: four of each sequence are over a binding."""
     h200 = SimpleNamespace(capabilities=LIMITS["h200"])
-    with open_synthetic("qwen3.5-9b-q4_k_m") as file:
+    with opened_layers("qwen3.5-9b-q4_k_m", EVERY) as file:
         model = load_model(file)
     for slots, ahead in ((64, 8), (256, 1), (400, 0)):
         config = CacheConfig.of(model, slots=slots, context=64, look_ahead=8, cache_bytes=0)

@@ -16,10 +16,10 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import device_bytes, host_bytes
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.measure.cases import main_memory
-from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.trials import run
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import OWN
+from tests.measure.tiny import EVERY, opened_layers
 
 ROOMY = VirtualDevice(LIMITS["h200"])
 DENSE, MIXTURE = "qwen3-0.6b-q4_k_m", "qwen3-30b-a3b-q4_k_m"
@@ -27,7 +27,7 @@ DENSE, MIXTURE = "qwen3-0.6b-q4_k_m", "qwen3-30b-a3b-q4_k_m"
 
 @pytest.fixture(scope="module", params=[DENSE, MIXTURE])
 def parameters(request):
-    with open_synthetic(request.param) as file:
+    with opened_layers(request.param, EVERY) as file:
         yield parameters_of(file, load_model(file))
 
 
@@ -74,7 +74,7 @@ def test_the_gpu_has_as_many_weights_as_fit(parameters):
 
 
 def test_experts_go_to_main_memory_first_and_free_gpu_memory_caches_them():
-    with open_synthetic(MIXTURE) as file:
+    with opened_layers(MIXTURE, EVERY) as file:
         parameters = parameters_of(file, load_model(file))
     whole = device_bytes(ROOMY, parameters)
     some = place(ROOMY, parameters, Offload(), 8, int(0.7 * whole))
@@ -101,7 +101,7 @@ def test_float_matrices_of_a_block_are_loaded_in_the_smallest_format_that_holds_
 
 
 def test_impossible_options_are_refused_in_one_line():
-    with open_synthetic(DENSE) as file:
+    with opened_layers(DENSE, EVERY) as file:
         parameters = parameters_of(file, load_model(file))
     with pytest.raises(BadInput, match="no experts"):
         place(ROOMY, parameters, Offload(cpu_moe=3), 0, None)

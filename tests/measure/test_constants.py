@@ -21,6 +21,7 @@ from rwkv_gpu.measure.shapes import SHAPES, Shape
 from rwkv_gpu.measure.synthetic import noise, opened
 from tests.const_asserts import broken_asserts
 from tests.measure.test_metal_traps import Constants, threadgroup_bytes
+from tests.measure.tiny import WithoutTokens
 
 PLAIN = LIMITS["h200"]
 UNITS = replace(PLAIN, fragment=16)  # with matrix units
@@ -41,7 +42,7 @@ def cut(name: str) -> Shape:
 def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:
     """Returns the dispatches of these steps whose constants contradict each other."""
     found = []
-    with opened(noise(name, shape, QUANTS[quant])) as file:
+    with opened(noise(name, WithoutTokens(**vars(shape)), QUANTS[quant])) as file:
         for can, rows in steps:
             for dispatch in dispatches_of(file, can, default_tuning(can), Step(rows, prefill=rows > 64))[0]:
                 source = dispatch.linked.source

@@ -6,6 +6,7 @@ from rwkv_gpu.measure.shapes import Keys, Shape
 from rwkv_gpu.measure.synthetic import named, noise, opened
 
 LAYERS = 8  # as many layers contain every kind of layer
+EVERY = 1000  # more layers than any model has
 
 
 class WithoutTokens(Shape):
@@ -21,6 +22,9 @@ def opened_tiny(shape: Shape, quant: str = "q4_k_m") -> GGUFFile:
 
 
 def opened_layers(name: str, layers: int = LAYERS) -> GGUFFile:
-    """Opens the first layers of a synthetic model, for recording plans: all layers of a kind have equal dispatches."""
+    """Opens the first layers of a synthetic model, for recording plans: all layers of a kind have equal dispatches.
+
+    A model with fewer layers is opened as a whole.
+    """
     whole_name, shape, quant = named(name)
     return opened(noise(whole_name, WithoutTokens(**vars(shape.cut(layers))), quant))

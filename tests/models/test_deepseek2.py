@@ -14,13 +14,13 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.hybrid import Experts
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.gguf.parts import Parts, Stored, take_apart
 from tests.gguf.writer import F32, STRING, U32, written
 from tests.golden_files import golden
+from tests.measure.tiny import EVERY, opened_layers
 
 NAME, ARCH = "tiny-deepseek2.gguf", "deepseek2"
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
@@ -110,7 +110,7 @@ def test_a_chat_reuses_its_earlier_messages():
 
 @pytest.mark.parametrize(("name", "heads"), [("glm-4.7-flash-30b", 20 * 512), ("deepseek-v2-lite-16b", 16 * 320)])
 def test_the_cache_stores_latents_and_is_many_times_smaller_than_one_of_heads(name, heads):
-    with open_synthetic(name) as file:
+    with opened_layers(name, EVERY) as file:
         model = load_model(file)
         layers = len(model.caches)
         config = CacheConfig.of(model, context=32768)
@@ -192,7 +192,7 @@ def test_blocks_that_predict_further_tokens_are_not_executed(tmp_path):
 
 
 def test_without_a_key_files_of_glm_flash_route_by_sigmoid(monkeypatch):
-    with open_synthetic("glm-4.7-flash-30b") as file:
+    with opened_layers("glm-4.7-flash-30b", EVERY) as file:
         silent = {key: value for key, value in file.metadata.items() if not key.endswith("gating_func")}
         monkeypatch.setattr(file, "metadata", silent)
         gatings = {one.p.gating.scores for _, one in load_model(file).blocks if isinstance(one, Experts)}

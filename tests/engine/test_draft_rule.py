@@ -9,7 +9,7 @@ import pytest
 from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, Drafting, kind_of
 from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, Candidate, Measured, StepCosts, best_widths
 from rwkv_gpu.engine.speculation.gate import BLIND, SpeculationGate
-from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
+from rwkv_gpu.engine.speculation.lookup import LONGEST, SHORTEST, NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculation import WINDOW
 from rwkv_gpu.engine.speculation.speculator import Speculator
@@ -337,6 +337,14 @@ def test_chances_follow_the_accepted_drafts_of_each_kind():
     drafting.forget()
     assert drafting.chance(2) == CHANCES[2]
     assert Drafting(MOST, drafting.all).chance(2) == CHANCES[2]
+
+
+@pytest.mark.parametrize("length", [SHORTEST, LONGEST - 1, LONGEST, LONGEST + 1, 60])
+def test_a_match_counts_as_long_as_it_is_up_to_the_maximum(length):
+    text = [*range(100, 100 + length)]
+    index, ids = NgramIndex(), [*text, 7, *text]
+    index.extend(ids)
+    assert index.find(ids, 1) == ([7], min(length, LONGEST))
 
 
 def test_drafts_by_lookup_are_watched_while_none_are_made():

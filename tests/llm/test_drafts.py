@@ -47,8 +47,12 @@ def test_a_draft_model_gives_the_same_text():
     name = str(golden("tiny-llama.gguf"))
     with rwkv_gpu.load(name, device="cpu") as llm:
         plain = llm.generate([5, 6, 7], max_tokens=30, temperature=1.0, seed=3)
+        counts = llm.activity
+    assert (counts.verified, counts.chunks) == (0, counts.steps)
     with rwkv_gpu.load(name, device="cpu", draft=name, draft_tokens=4) as llm:
         drafted = llm.generate([5, 6, 7], max_tokens=30, temperature=1.0, seed=3)
+        counts = llm.activity
+    assert 0 < counts.verified < counts.chunks == counts.steps < 30
     assert drafted.tokens == plain.tokens
     assert drafted.stats.accepted_tokens == drafted.stats.drafted_tokens > 10
 

@@ -14,6 +14,7 @@ from ..engine.media import IMAGE, Span, image_ids
 from ..engine.request import check_length
 from ..errors import BadInput
 from ..text.base import Tokenizer
+from ..text.interruption import check
 from ..vision.image import Image, prepare, unseen
 from ..vision.pixels import MOST_BYTES, Source
 from ..vision.samples import Recording, medium_of, recording_of
@@ -147,6 +148,7 @@ class Album:
         """The mark of an image, which may be one that the request has already."""
         if self._sight is None:
             raise BadInput(BLIND)
+        check()
         self._count += 1
         if self._count > MOST_IMAGES:
             raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from .sizes import LONGEST, Filter, Preparation, Size, inside
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
 MOST_BYTES = 64 << 20  # maximum size of an encoded image
 MOST_PIXELS = 1 << 26  # maximum size of a decoded image
+MOST_SLOW_BYTES = 2 << 20  # maximum size of an encoded image that Pillow decodes in Python
+MOST_SCANS = 100  # maximum number of scans of a JPEG file, as each of them goes through all pixels
+BAND = 256  # rows of 16-bit and float pixels that are converted at once
+TILE_SIZE = 322, 323  # tags of a TIFF file: width and length of a tile
 FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM"
 HELP = "take a PNG, JPEG, WebP, GIF, BMP, TIFF or PPM file"
 
@@ -48,7 +53,7 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
         return replace(_picture(_decoded(data, where)), file=data)
     if isinstance(source, np.ndarray):
         return _picture(_checked_array(source, where))
-    return _picture(_converted(source, where))
+    return _picture(_readable(lambda: _converted(source, where), where))
 
 
 def encoded(picture: Picture) -> bytes:
@@ -108,8 +113,9 @@ def patches_of(pixels: npt.NDArray[np.uint8], how: Preparation) -> npt.NDArray[n
 
 def _picture(pixels: npt.NDArray[np.uint8]) -> Picture:
     pixels = np.ascontiguousarray(pixels)
-    described = f"{pixels.shape[1]} x {pixels.shape[0]} ".encode()
-    return Picture(pixels, hashlib.sha256(described + pixels.tobytes()).digest())
+    digest = hashlib.sha256(f"{pixels.shape[1]} x {pixels.shape[0]} ".encode())
+    digest.update(pixels)
+    return Picture(pixels, digest.digest())
 
 
 def _pillow() -> Any:
@@ -136,19 +142,40 @@ def _decoded(data: bytes, where: str) -> npt.NDArray[np.uint8]:
     image = _pillow()
     if len(data) > MOST_BYTES:
         raise BadInput(f"{where} has more than {MOST_BYTES >> 20} MiB; make it smaller")
-    try:
+
+    def decode() -> npt.NDArray[np.uint8]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the bound on pixels is below Pillow's own
             opened = image.open(io.BytesIO(data), formats=FORMATS)
             _check_size(Size(*opened.size), where)
+            _check_work(opened, data, where)
             opened.draft("RGB", None)
             opened.load()
             return _converted(opened, where)
+
+    return _readable(decode, where)
+
+
+def _readable(decode: Callable[[], npt.NDArray[np.uint8]], where: str) -> npt.NDArray[np.uint8]:
+    """The pixels that `decode` returns. Decoders of broken images raise anything; the reason is in the sentence."""
+    image = _pillow()
+    try:
+        return decode()
     except BadInput:
         raise
-    except Exception as error:  # noqa: BLE001  decoders of broken files raise anything; the reason is in the sentence
+    except Exception as error:  # noqa: BLE001
         reason = "its format is unknown" if isinstance(error, image.UnidentifiedImageError) else str(error)
         raise BadInput(f"{where} is not an image that can be read ({reason or type(error).__name__}); {HELP}") from None
+
+
+def _check_work(opened: Any, data: bytes, where: str) -> None:
+    """Refuses files of few bytes or pixels that take much time or memory to decode."""
+    if opened.format == "TIFF" and all(tag in opened.tag_v2 for tag in TILE_SIZE):
+        _check_size(Size(*(opened.tag_v2[tag] for tag in TILE_SIZE)), f"{where}: a tile of the file")
+    if opened.format in ("JPEG", "MPO") and data.count(b"\xff\xda") > MOST_SCANS:
+        raise BadInput(f"{where} has more than {MOST_SCANS} scans; save it again")
+    if len(data) > MOST_SLOW_BYTES and any(tile[0] in _pillow().DECODERS for tile in opened.tile):
+        raise BadInput(f"{where} is a {opened.format} file of a kind that takes long to decode; save it as PNG")
 
 
 def _converted(opened: Any, where: str) -> npt.NDArray[np.uint8]:
@@ -161,9 +188,13 @@ def _converted(opened: Any, where: str) -> npt.NDArray[np.uint8]:
     _check_size(Size(*opened.size), where)
     opened = ImageOps.exif_transpose(opened)
     if opened.mode in ("I", "F") or opened.mode.startswith("I;16"):
-        values = np.asarray(opened, np.float64)
-        shade = values / 257 if opened.mode != "F" else values * (255 if values.max(initial=0) <= 1 else 1)
-        return np.repeat(np.clip(np.nan_to_num(shade), 0, 255).round().astype(np.uint8)[..., None], 3, axis=2)
+        values = np.asarray(opened)
+        unit = 1 / 257 if opened.mode != "F" else 255.0 if values.max(initial=0) <= 1 else 1.0
+        shades = np.empty((*values.shape, 3), np.uint8)
+        for top in range(0, len(values), BAND):
+            band = np.nan_to_num(values[top : top + BAND].astype(np.float64) * unit)
+            shades[top : top + BAND] = np.clip(band, 0, 255).round()[..., None]
+        return shades
     if opened.has_transparency_data:
         opened = opened.convert("RGBA")
         white = image.new("RGBA", opened.size, "white")

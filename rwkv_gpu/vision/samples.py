@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ Floats = npt.NDArray[np.float32]
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, or mono samples at 16 kHz
 MOST_SECONDS = 2400
 MOST_CHANNELS = 32
+MOST_NUMBERS = MOST_SECONDS * 96_000  # of all channels
 RATES = 4000, 384_000
 LOUDEST = 1000.0  # magnitude of a sample; full scale is 1
 FORMATS = "WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU"
@@ -106,7 +107,7 @@ def _recording(samples: Floats, where: str, file: bytes | None = None) -> Record
     if loudest > LOUDEST:
         raise BadInput(f"{where} has samples of up to {loudest:,.0f}; scale them to -1 .. 1")
     samples = np.ascontiguousarray(samples)
-    return Recording(samples, hashlib.sha256(samples.tobytes()).digest(), file)
+    return Recording(samples, hashlib.sha256(samples).digest(), file)
 
 
 def _check_length(seconds: float, where: str) -> None:
@@ -151,6 +152,8 @@ def _blocks(file: Any, where: str) -> Iterator[Floats]:
         block = file.read(BLOCK, dtype="float32", always_2d=True)
         frames += len(block)
         _check_length(frames / file.samplerate, where)
+        if frames * file.channels > MOST_NUMBERS:
+            raise BadInput(f"{where} has more than {MOST_NUMBERS:,} samples; convert it to mono at {RATE:,} Hz")
         if not len(block):
             return
         yield block.mean(axis=1, dtype=np.float32)
@@ -189,7 +192,7 @@ def _filtered(blocks: Iterator[Floats], low: int, rate: int) -> Iterator[Floats]
         before = padded[len(padded) - TAPS + 1 :]
 
 
-@cache
+@lru_cache(64)  # files may have any rate
 def _response(low: int, rate: int) -> npt.NDArray[np.float64]:
     """The impulse response of a Butterworth low-pass filter, computed in sections of two poles."""
     values = [1.0] + [0.0] * (TAPS - 1)

@@ -84,6 +84,17 @@ def test_hours_of_audio_are_refused_before_all_of_it_is_decoded(monkeypatch):
     assert len(reads) == 121
 
 
+def test_all_channels_count_and_filters_of_many_rates_are_not_kept(monkeypatch):
+    monkeypatch.setattr(module, "MOST_NUMBERS", 8000)
+    data = io.BytesIO()
+    soundfile.write(data, np.full((1001, 8), 0.5), 16000, format="WAV")
+    with pytest.raises(BadInput, match="more than 8,000 samples"):
+        recording_of(data.getvalue())
+    for rate in range(20_000, 20_100):
+        module._response(16000, rate)
+    assert module._response.cache_info().currsize <= 64
+
+
 def test_the_error_names_soundfile_if_it_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     with pytest.raises(module.MissingExtra, match="media"):

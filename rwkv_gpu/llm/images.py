@@ -183,6 +183,18 @@ def has_images(messages: Any) -> bool:
     return any(message.get("images") or _has_parts(message.get("content")) for message in each)
 
 
+def has_media(body: Mapping[str, Any]) -> bool:
+    """True if the body of a request of any API has images or sounds."""
+    prompt = body.get("prompt")
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    return (
+        bool(body.get("images"))
+        or has_images(body.get("messages"))
+        or has_images(body.get("input"))
+        or any(isinstance(one, Mapping) and one.get("multimodal_data") for one in prompts)
+    )
+
+
 def _has_parts(content: Any) -> bool:
     return isinstance(content, list) and any(isinstance(p, Mapping) and p.get("type") in KINDS for p in content)
 

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
 from rwkv_gpu.llm.completion import Event
-from rwkv_gpu.llm.images import text_ids
+from rwkv_gpu.llm.images import has_media, text_ids
 from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
@@ -46,6 +46,7 @@ from .streams import Streams
 
 T = TypeVar("T")
 THREADS = 4  # threads for rendering, tokenising and compiling
+MEDIA_THREADS = 2  # threads for requests with images and sounds, which take seconds to decode
 HANDOVER = 0.003  # maximum seconds that the event loop waits to fill a step
 SHORT = 2048  # bytes of a body that is prepared in the event loop, within 1 ms
 QUICK = Limits(value=1 << 14, work=1 << 20, seconds=0.002)  # limits for rendering its template there
@@ -149,6 +150,7 @@ class Service:
         self.log = logging.getLogger("rwkv_gpu.server")
         self.draining = False
         self._threads = ThreadPoolExecutor(THREADS, "rwkv-gpu-request")
+        self._media_threads = ThreadPoolExecutor(MEDIA_THREADS, "rwkv-gpu-media")
         self._inbox: Inbox | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[ServedModel, Queue] = {}
@@ -248,7 +250,8 @@ class Service:
         """Counts the prompt tokens of a chat completion."""
         _, llm = await self.use(call, model)
         asked = asked | await self._more(call, llm, asked["messages"])
-        return (await self.work(lambda: llm.prepare_chat_completion(**asked))).prompt_tokens
+        media = has_media(call.body)
+        return (await self.work(lambda: llm.prepare_chat_completion(**asked), media=media)).prompt_tokens
 
     async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
         """Prepares a short request at once, since handing it to a thread would take longer.
@@ -258,7 +261,7 @@ class Service:
         if call.body_bytes <= SHORT:
             with suppress(Exceeded):
                 return prepare(limits=QUICK)
-        return await self.work(prepare)
+        return await self.work(prepare, media=has_media(call.body))
 
     @property
     def asked(self) -> list[Call]:
@@ -379,8 +382,9 @@ class Service:
             raise ApiError(400, f"the model {served.name} is not loaded", code="model_not_loaded", param="model")
         return served, await self.catalogue.lease(served, call)
 
-    async def work(self, function: Callable[[], T]) -> T:
+    async def work(self, function: Callable[[], T], *, media: bool = False) -> T:
         """Runs long CPU work on a thread, so that other streams continue. Tokenisation ends with the request."""
+        threads = self._media_threads if media else self._threads
         over = threading.Event()
 
         def run() -> T:
@@ -388,7 +392,7 @@ class Service:
                 return function()
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+            return await asyncio.get_running_loop().run_in_executor(threads, run)
         finally:
             over.set()
 
@@ -438,6 +442,7 @@ class Service:
         if self.pulls is not None:
             self.pulls.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._media_threads.shutdown(wait=False, cancel_futures=True)
         if self.tools is not None:
             await asyncio.to_thread(self.tools.close)
         await self.catalogue.close()

@@ -42,7 +42,7 @@ async def transcriptions(service: Service, call: Call) -> Response:
         raise ApiError(400, message, param="response_format")
     prompt, language = fields.pop("prompt", ""), fields.pop("language", "")
     stream, wanted = wants_stream(fields), model_name(fields)
-    recording = await service.work(lambda: recording_of(file.content, "file"))
+    recording = await service.work(lambda: recording_of(file.content, "file"), media=True)
     messages = [transcription_message(recording, prompt, language)]
 
     def prepare(llm: LLM, **given: Any) -> Prepared:

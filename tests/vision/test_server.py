@@ -3,6 +3,8 @@
 import base64
 import io
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
@@ -12,6 +14,8 @@ pytest.importorskip("starlette", reason="the extra `server` is not installed")
 import rwkv_gpu
 from rwkv_gpu.llm import images
 from rwkv_gpu.server.catalogue import ServedModel
+from rwkv_gpu.server.service import MEDIA_THREADS
+from rwkv_gpu.text.interruption import Interrupted, interruptible
 from rwkv_gpu.vision.pixels import picture_of
 from tests.golden.record_images import image
 from tests.golden_files import OWN
@@ -199,6 +203,38 @@ def test_images_that_exceed_the_context_are_refused_when_the_first_one_too_many_
     status, _, reply = server.request("POST", "/v1/chat/completions", openai([picture] * 200))
     assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
     assert len(decoded) == 256 // 16 + 1  # tokens of the context and of an image
+
+
+def test_texts_are_tokenised_while_images_are_decoded(server, monkeypatch):
+    """Requests of every API with images wait for one another, and for no request without."""
+    decoded, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(*source):
+        begun.release()
+        assert decoded.wait(600)
+        return picture_of(*source)
+
+    monkeypatch.setattr(images, "medium_of", slow)
+    picture = {"type": "image_url", "image_url": {"url": URL}}
+    asked = [("/v1/chat/completions", openai([picture]))] * 4
+    asked.append(("/api/generate", {"model": "eyes", "prompt": "hello", "images": [DATA], "stream": False}))
+    marker = server.get("/props")["media_marker"]
+    asked.append(("/completion", {"prompt": {"prompt_string": marker, "multimodal_data": [DATA]}, "n_predict": 2}))
+    with ThreadPoolExecutor(len(asked) + 1) as clients:
+        seeing = [clients.submit(server.post, *one) for one in asked]
+        try:
+            for _ in range(MEDIA_THREADS):
+                begun.acquire()
+            assert clients.submit(server.post, "/tokenize", {"content": "hello"}).result(300)["tokens"]
+            assert not any(one.done() for one in seeing)
+        finally:
+            decoded.set()
+        assert all(one.result() for one in seeing)
+
+
+def test_images_of_a_request_whose_client_left_are_not_decoded():
+    with interruptible(lambda: True), pytest.raises(Interrupted):
+        images.Album(object()).add(b"", "the image")
 
 
 def test_a_saved_slot_keeps_its_images(server, tmp_path):

@@ -52,7 +52,7 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
         data = bytes(source)
         return replace(_picture(_decoded(data, where)), file=data)
     if isinstance(source, np.ndarray):
-        return _picture(_checked_array(source, where))
+        return _picture(_checked_array(source, where).copy())  # the caller may change the array later
     return _picture(_readable(lambda: _converted(source, where), where))
 
 
@@ -114,7 +114,7 @@ def patches_of(pixels: npt.NDArray[np.uint8], how: Preparation) -> npt.NDArray[n
 def _picture(pixels: npt.NDArray[np.uint8]) -> Picture:
     pixels = np.ascontiguousarray(pixels)
     digest = hashlib.sha256(f"{pixels.shape[1]} x {pixels.shape[0]} ".encode())
-    digest.update(pixels)
+    digest.update(pixels.data)
     return Picture(pixels, digest.digest())
 
 

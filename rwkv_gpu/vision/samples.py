@@ -107,7 +107,7 @@ def _recording(samples: Floats, where: str, file: bytes | None = None) -> Record
     if loudest > LOUDEST:
         raise BadInput(f"{where} has samples of up to {loudest:,.0f}; scale them to -1 .. 1")
     samples = np.ascontiguousarray(samples)
-    return Recording(samples, hashlib.sha256(samples).digest(), file)
+    return Recording(samples, hashlib.sha256(samples.data).digest(), file)
 
 
 def _check_length(seconds: float, where: str) -> None:

@@ -93,6 +93,13 @@ def test_pictures_are_upright_in_all_orientations(orientation):
     assert (found == np.asarray(upright)).all()
 
 
+def test_a_picture_keeps_its_pixels_if_the_array_changes():
+    shades = np.zeros((2, 4, 3), np.uint8)
+    picture = picture_of(shades)
+    shades[:] = 9
+    assert not picture.pixels.any()
+
+
 def test_the_digest_is_of_the_size_and_the_pixels():
     shades = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     assert picture_of(shades).digest == hashlib.sha256(b"4 x 2 " + shades.tobytes()).digest()

@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -75,8 +76,10 @@ class DirectoryStore:
                     os.link(made, path)  # atomic, and never overwrites
                 finally:
                     made.unlink()
-            with path.open("rb") as file:
-                key = file.read(KEY_BYTES + 1)
+            key = b""
+            if path.is_file():  # opening a pipe would wait for its writer
+                with path.open("rb") as file:
+                    key = file.read(KEY_BYTES + 1)
         except OSError as error:
             raise StoreDown(f"{path}: cannot be read or written: {error.strerror}") from None
         if len(key) != KEY_BYTES:
@@ -90,7 +93,8 @@ class DirectoryStore:
     def _get(self, path: Path) -> bytes | None:
         try:
             about = path.stat()
-            if time.time() - about.st_mtime > self._max_age or about.st_size > self._max_bytes:
+            is_old = time.time() - about.st_mtime > self._max_age or about.st_size > self._max_bytes
+            if is_old or not stat.S_ISREG(about.st_mode):
                 return None
             value = path.read_bytes()
             with suppress(OSError):

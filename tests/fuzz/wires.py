@@ -181,6 +181,7 @@ def check_response(given: tuple[Any, list[int]]) -> None:
 # ---------------------------------------------------------------- a store in a folder
 
 KINDS = ("absent", "empty", "whole", "short", "long", "folder", "link", "loop", "sparse", "unfinished")
+KINDS += ("pipe",) * hasattr(os, "mkfifo")
 FOLDERS = st.tuples(
     st.sampled_from(KINDS), st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(KINDS)), max_size=4)
 )
@@ -192,6 +193,8 @@ def _put(path: Path, kind: str, size: int) -> None:
         return
     if kind == "folder":
         path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
     elif kind in ("link", "loop"):
         path.symlink_to(path if kind == "loop" else "nothing")
     elif kind == "sparse":

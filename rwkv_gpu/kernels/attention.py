@@ -1,7 +1,5 @@
 """Kernels of attention over pages of keys and values, in prompts and in decode."""
 
-from dataclasses import replace
-
 from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, LAST_WORKGROUP, PLAIN, ROUNDING_IN_UNITS, SUM
@@ -95,19 +93,14 @@ ATTENTION_DECODE = Kernel(
 ATTENTION_MATRIX = Kernel(
     "attention/attention_matrix",
     "attention",
-    (*SCORES, RUN_COUNT.only("even"), PLAIN),
+    (*SCORES, RUN_COUNT.only("even"), MEETING, PLAIN),
     (
         *("attention/block", "attention/blocks", "attention/blocks_of_segments"),
         *("attention/partition", "attention/softmax", "attention/vectors"),
     ),
+    core=("lib/matrix_units/halves",),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
-)
-ATTENTION_SMALL_HEADS = replace(
-    ATTENTION_MATRIX,
-    name="attention/attention_small_heads",
-    holes=(*ATTENTION_MATRIX.holes, MEETING),
-    core=("lib/matrix_units/halves",),
 )
 ATTENTION_DECODE_MATRIX = Kernel(
     "attention/attention_decode_matrix",

@@ -13,8 +13,7 @@ from tests.golden_files import OWN
 from tests.measure.tiny import opened_layers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
-PRODUCTS, EXPERTS = "linear/gemm_matrix", "moe/expert_gemm_matrix"
-ATTENTION, SMALL_HEADS = "attention/attention_matrix", "attention/attention_small_heads"
+PRODUCTS, EXPERTS, ATTENTION = "linear/gemm_matrix", "moe/expert_gemm_matrix", "attention/attention_matrix"
 
 
 def kernels_of(file: GGUFFile, rows: int, *, prefill: bool, kv: str = "f16") -> set[str]:
@@ -25,9 +24,9 @@ def kernels_of(file: GGUFFile, rows: int, *, prefill: bool, kv: str = "f16") -> 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("tiny-llama", {PRODUCTS, SMALL_HEADS}),
-        ("tiny-qwen3moe", {PRODUCTS, EXPERTS, SMALL_HEADS}),
-        ("tiny-ernie4_5", {PRODUCTS, SMALL_HEADS}),
+        ("tiny-llama", {PRODUCTS, ATTENTION}),
+        ("tiny-qwen3moe", {PRODUCTS, EXPERTS, ATTENTION}),
+        ("tiny-ernie4_5", {PRODUCTS, ATTENTION}),
     ],
 )
 def test_prompts_are_read_on_matrix_units(name, expected):
@@ -68,7 +67,7 @@ def test_batches_decode_on_matrix_units(name, rows):
     few = "linear/line_gemm" if name.startswith("llama") else "linear/subgroup_gemm"
     assert {few, "linear/round_rows"} <= found
     assert rows == 16 or "linear/skinny_gemm" not in found  # narrow matrices keep it: those of keys and values
-    assert not {ATTENTION, SMALL_HEADS} & found
+    assert ATTENTION not in found
 
 
 @pytest.mark.parametrize(
@@ -112,14 +111,11 @@ def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_lon
         assert attending(file, rows, 4096) == {"attention/attention_decode"}
 
 
-@pytest.mark.parametrize(
-    ("size", "kernels"),
-    [*((size, {SMALL_HEADS}) for size in (64, 72, 80)), (88, {ATTENTION}), (128, {ATTENTION}), (136, set())],
-)
-def test_prompts_attend_on_matrix_units_also_if_zeros_fill_the_last_fragment_of_a_head(size, kernels):
+@pytest.mark.parametrize(("size", "there"), [(64, True), (72, True), (112, True), (128, True), (136, False)])
+def test_prompts_attend_on_matrix_units_also_if_zeros_fill_the_last_fragment_of_a_head(size, there):
     shape = transformer("llama", 32000, sizes(1, 576, 1024, 8, 2, size))
     with opened(noise("heads", shape, QUANTS["f16"])) as file:
-        assert kernels_of(file, 512, prefill=True) & {ATTENTION, SMALL_HEADS} == kernels
+        assert (ATTENTION in kernels_of(file, 512, prefill=True)) == there
 
 
 @pytest.mark.parametrize(
@@ -145,12 +141,12 @@ def test_few_sequences_decode_without_matrix_units(rows):
 @pytest.mark.parametrize("rows", [1, 4])
 def test_decode_uses_kernels_without_matrix_units(rows):
     with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file:
-        assert not kernels_of(file, rows, prefill=False) & {PRODUCTS, EXPERTS, ATTENTION, SMALL_HEADS}
+        assert not kernels_of(file, rows, prefill=False) & {PRODUCTS, EXPERTS, ATTENTION}
 
 
 def test_keys_and_values_in_float32_are_not_rounded():
     with GGUFFile.open(OWN / "tiny-llama.gguf") as file:
-        assert not {ATTENTION, SMALL_HEADS} & kernels_of(file, 512, prefill=True, kv="f32")
+        assert ATTENTION not in kernels_of(file, 512, prefill=True, kv="f32")
 
 
 def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:

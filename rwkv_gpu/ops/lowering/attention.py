@@ -37,7 +37,7 @@ from ..vocabulary import NO_KEY, PAGE, Attention, Cache, HeadNorms, LatentAttent
 from .context import Lowering
 from .quantising import in_units
 
-SMALL_HEAD = 80  # maximum size of heads for which subgroups go through keys independently
+SMALL_HEAD = 80  # maximum size of heads of which keys and values of four fragments are copied at a time, else two
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 RUN_FRAGMENTS = 16  # minimum number of key fragments of a run on matrix units
 LEAST_COLUMNS = 16  # minimum number of vec4s of a head for a workgroup that reduces runs
@@ -160,11 +160,14 @@ def _on_matrix_units(to: Lowering, op: Attend) -> bool:
 
 
 def matrix_attention_bytes(size: int, side: int) -> int:
-    """Bytes of workgroup memory: a block of keys or values (both for small heads), scores and exponentials of tiles."""
-    keys, dims = 4 * side, -(-size // side) * side  # padded with zeros
-    if size <= SMALL_HEAD:
-        return 4 * keys * (dims + 8) + QUERY_TILES * side * (4 * (keys // 2 + 4) + 2 * (keys // 2 + 8) + 4) + 32
-    return 2 * keys * (dims + 8) + QUERY_TILES * side * (4 * keys + 2 * (keys + 8) + 4) + 16
+    """Bytes of workgroup memory: a block of keys and values, and the scores and exponentials of each query tile."""
+    keys, scored, dims = _keys(size, side), 2 * side, -(-size // side) * side  # padded with zeros
+    return 4 * keys * (dims + 8) + QUERY_TILES * side * (4 * (scored + 4) + 2 * (scored + 8) + 4) + 32
+
+
+def _keys(size: int, side: int) -> int:
+    """The number of keys that a workgroup copies at a time."""
+    return 4 * side if size <= SMALL_HEAD else 2 * side
 
 
 def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, bound: Links) -> None:
@@ -181,11 +184,10 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
+        "KEYS": _keys(op.cache.size, side),
     }  # fmt: skip
     links = _scores(to, op, LOG2E) + _sink(op) + bound
-    if op.cache.size <= SMALL_HEAD:
-        meeting = "subgroup" if lanes == ORDERED_SUBGROUP else "workgroup"
-        links += Links([f"attention/meeting/{meeting}"], {"KEYS": 4 * side})
+    meeting = "subgroup" if lanes == ORDERED_SUBGROUP else "workgroup"
     shares = "attention/partition", partition.shares.counting
     operands: dict[str, Operand] = {
         **_bounds(op), "y": found if partition.runs > 1 else op.y,
@@ -194,7 +196,8 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
         node,
         op.cache.name,
         (
-            "attention/attention_small_heads" if op.cache.size <= SMALL_HEAD else "attention/attention_matrix",
+            "attention/attention_matrix",
+            f"attention/meeting/{meeting}",
             "attention/softmax",
             "attention/blocks",
             *shares,

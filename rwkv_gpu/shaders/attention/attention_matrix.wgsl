@@ -1,54 +1,60 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      a workgroup for ROWS rows t, SHARED heads h of one KV head, on matrix units
 //
-// A subgroup has a query tile: S rows of a head. For KEYS positions at a time, it computes scores by fragments, exponentials by
-// lanes, and the sum over V by fragments. If there would be few workgroups, each covers one of RUNS runs of the context, and
-// writes its partial sum, followed by the maximum and the sum of exponentials.
-// needs attention/blocks: block_of; attention/partition: cut_of
-// needs attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of; reach: first_seen, last_seen
-// needs sink: sink_of
+// A subgroup has a query tile: S rows of a head. The workgroup copies KEYS keys and values at a time. Each subgroup then goes
+// through them, AT_ONCE at a time, without waiting for the others: scores by fragments, exponentials by lanes, and the sum over V
+// by fragments. Meanwhile, registers receive the next keys and values. Compilers must not move these loads past a barrier, to
+// their uses, so `keys` and `values` are declared as writable, although they are not written. If there would be few workgroups,
+// each covers one of RUNS runs of the context, and writes its partial sum, followed by the maximum and the sum of exponentials.
+// needs attention/blocks: block_of; attention/partition: cut_of; lib/matrix_units/halves: halves; meeting: meet, any_of
+// needs attention/softmax: further, nothing_seen; logit: logits_of; reach: first_seen, last_seen; sink: sink_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
-@group(0) @binding(5) var<storage, read> keys: array<vec4<f16>>;        // [pages, PAGE, KV, N / 4]
-@group(0) @binding(6) var<storage, read> values: array<vec4<f16>>;      // [pages, PAGE, KV, N / 4]
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, KV, N / 8], float16
+@group(0) @binding(6) var<storage, read_write> values: array<vec4u>;    // [pages, PAGE, KV, N / 8], float16
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
-@group(0) @binding(8) var<storage, read_write> y: array<f32>;           // [T, H, N], of runs [T, H, RUNS, N + 4]
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], of runs [T, H, RUNS, N / 4 + 1]
 
 const N4 = N / 4u;
+const N8 = N / 8u;
 const DIMS_S = (N + S - 1u) / S;            // fragments of a head; zeros fill the last one
 const M4 = DIMS_S * S / 4u;
-const KEYS = 4u * S;
+const M8 = M4 / 2u;
+const S4 = S / 4u;
 const TILES = WG / SUBGROUP;                // query tiles: ROWS / S for each of SHARED heads
 const GROUPS = H / SHARED;
 const SHARE = H / KV;
 const PARTS = SUBGROUP / S;                 // lanes that share a query
+const LOADS = (KEYS * M8 + WG - 1u) / WG;   // vec4us of keys that a lane copies at a time
+const AT_ONCE = 2u * S;
+const FOURS = AT_ONCE / 4u / PARTS;         // vec4s of a query's scores per lane
 const STRIDE = M4 + 2u;                     // distance of two keys in workgroup memory, in vec4s
-const P_STRIDE = KEYS / 4u + 2u;
-const LOADS = KEYS * M4 / WG;               // vec4s that a lane copies per block
-
-const WIDTH = select(N, N + 4u, RUNS > 1u);     // floats of a head in y
+const SCORES = AT_ONCE / 4u + 1u;           // of the scores of two queries
+const WEIGHTS = AT_ONCE / 4u + 2u;          // of their exponentials
+const WIDTH = select(N4, N4 + 1u, RUNS > 1u);   // vec4s of a head in y
+const MASKED = 3.0 * LOWEST;                // so that its exponential is 0 relative to any reference
 
 const_assert N % 8u == 0u && DIMS_S <= 8u;
-const_assert PAGE % KEYS == 0u;
-const_assert TILES * S == SHARED * ROWS;
+const_assert PAGE % KEYS == 0u && KEYS % AT_ONCE == 0u;
+const_assert TILES * S == SHARED * ROWS && TILES * S <= 2u * KEYS;
 const_assert SUBGROUP % S == 0u;
-const_assert KEYS * M4 % WG == 0u && TILES * S <= KEYS;
 
-alias Scores = f32;
+alias Scores = vec4f;
 
-var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // first the queries, then keys and values in turn
-var<workgroup> scores: array<f32, TILES * KEYS * S>;                // [tile, key, query]
-var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // [tile, query, key / 4]
+var<workgroup> kv_tile: array<vec4<f16>, 2u * KEYS * STRIDE>;       // first the queries, then keys, followed by values
+var<workgroup> scores: array<vec4f, TILES * S * SCORES>;            // [tile, query, key / 4]
+var<workgroup> weights: array<vec4<f16>, TILES * S * WEIGHTS>;      // [tile, query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
 // Padded to 16 bytes, because fragments that follow must start at multiples of 16.
 var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, and the end
-var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
 
 var<private> block: Block;
 var<private> number: u32;       // the number of the run
 var<private> tile: u32;
 var<private> tile_lane: u32;
+var<private> of_keys: array<vec4u, LOADS>;      // a lane's share of the keys and values of a block
+var<private> of_values: array<vec4u, LOADS>;
 
 fn run(group: u32, lane: u32) {
     block = block_of(group / RUNS / GROUPS);
@@ -64,6 +70,7 @@ fn run(group: u32, lane: u32) {
     tile = lane / SUBGROUP;
     tile_lane = lane % SUBGROUP;
     let query = tile_lane % S;
+    let part = tile_lane / S;
     let row = tile / SHARED * S + query;    // the row in the block
     let own_head = heads * SHARED + tile % SHARED;
     if here.x >= here.y {
@@ -73,68 +80,70 @@ fn run(group: u32, lane: u32) {
     let scale = take_queries(row, own_head);
     let at = tile * S * STRIDE;
     #for i in 0..8: var q{i} = Left();
-    workgroupBarrier();
-    q0 = coopLoadT<Left>(&kv_tile[at + 0u * S / 4u], STRIDE);
-    #for i in 1..8: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S / 4u], STRIDE); }
+    meet();
+    q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
+    #for i in 1..8: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S4], STRIDE); }
     #for i in 0..8: var y{i} = Sums();
     let position = block.position + row;
     let seen = vec2u(first_seen(position), min(last_seen(block.segment, position), here.y - 1u));
+    let own_scores = (tile * S + query) * SCORES + part;
+    let own_weights = (tile * S + query) * WEIGHTS + part;
     var softmax = nothing_seen();
+    var start = start_of(min(here.x + KEYS, here.y - 1u), head);
+    load(start_of(here.x, head), lane);
     for (var base = here.x; base < here.y; base += KEYS) {
-        let start = ((pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + head) * N4;
         workgroupBarrier();
-        for (var n = 0u; n < LOADS; n++) {
-            let e = n * WG + lane;
-            let key = keys[start + e / M4 * KV * N4 + e % M4];
-            kv_tile[e / M4 * STRIDE + e % M4] = select(key, vec4<f16>(), M4 > N4 && e % M4 >= N4);
-        }
+        put(lane, here.y - base);
         workgroupBarrier();
-        for (var k = 0u; k < 4u; k++) {
-            var s = Sums();
-            let from_key = k * S * STRIDE;
-            s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[from_key + 0u * S / 4u], STRIDE), s);
-            #for i in 1..8: if DIMS_S > {i}u { s = coopMultiplyAdd(q{i}, coopLoad<Right>(&kv_tile[from_key + {i}u * S / 4u], STRIDE), s); }
-            coopStore(s, &scores[(tile * KEYS + k * S) * S], S);
-        }
-        workgroupBarrier();
-        for (var n = 0u; n < LOADS; n++) {
-            let e = n * WG + lane;
-            let value = values[start + e / M4 * KV * N4 + e % M4];
-            let none = base + e / M4 >= here.y || (M4 > N4 && e % M4 >= N4);
-            kv_tile[e / M4 * STRIDE + e % M4] = select(value, vec4<f16>(), none);
-        }
-        // The lanes of a query compute its exponentials.
-        var top = LOWEST;
-        for (var j = tile_lane / S; j < KEYS; j += PARTS) {
-            top = max(top, score_at(j, query, base, seen, position, own_head, scale));
-        }
-        for (var far = S; far < SUBGROUP; far *= 2u) {
-            top = max(top, subgroupShuffleXor(top, far));
-        }
-        let block_end = base + KEYS;
-        softmax = further(softmax, top);
-        if softmax.fade < 1.0 {
-            grown = vec4u(block_end);
-        }
-        for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
-            var own = vec4f();
-            for (var n = 0u; n < 4u; n++) {
-                own[n] = score_at(4u * j + n, query, base, seen, position, own_head, scale);
+        load(start, lane);
+        start = start_of(min(base + 2u * KEYS, here.y - 1u), head);
+        for (var from_key = 0u; from_key < KEYS; from_key += AT_ONCE) {
+            for (var k = 0u; k < 2u; k++) {
+                let key = (from_key + k * S) * STRIDE;
+                var s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key], STRIDE), Sums());
+                #for i in 1..8: if DIMS_S > {i}u { s = coopMultiplyAdd(q{i}, coopLoad<Right>(&kv_tile[key + {i}u * S4], STRIDE), s); }
+                coopStoreT(s, &scores[tile * S * SCORES + k * S4], SCORES);
             }
-            let rounded = exponentials(own, softmax.reference);
-            weights[(tile * S + query) * P_STRIDE + j] = rounded;
-            softmax.sum += sum_of(rounded);
-        }
-        fades[tile * S + query] = softmax.fade;
-        if workgroupUniformLoad(&grown).x == block_end && base > here.x {
-            y0 = faded(y0);
-            #for i in 1..8: if DIMS_S > {i}u { y{i} = faded(y{i}); }
-        }
-        for (var k = 0u; k < 4u; k++) {
-            let w = coopLoadT<Left>(&weights[tile * S * P_STRIDE + k * S / 4u], P_STRIDE);
-            let from_key = k * S * STRIDE;
-            y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 0u * S / 4u], STRIDE), y0);
-            #for i in 1..8: if DIMS_S > {i}u { y{i} = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + {i}u * S / 4u], STRIDE), y{i}); }
+            meet();
+            // The lanes of a query compute its exponentials.
+            let first = base + from_key;
+            var p: array<vec4f, FOURS>;
+            for (var n = 0u; n < FOURS; n++) {
+                let distances = vec4f(abs(vec4i(vec4u(position) - keys_at(first, n, part))));
+                p[n] = logits_of(scale * scores[own_scores + n * PARTS], vec4f(f32(own_head)), distances);
+            }
+            if first < seen.x || first + AT_ONCE > seen.y + 1u {
+                for (var n = 0u; n < FOURS; n++) {
+                    let key = keys_at(first, n, part);
+                    p[n] = select(vec4f(MASKED), p[n], (key >= vec4u(seen.x)) & (key <= vec4u(seen.y)));
+                }
+            }
+            var tops = p[0];
+            for (var n = 1u; n < FOURS; n++) {
+                tops = max(tops, p[n]);
+            }
+            var top = max(max(tops.x, tops.y), max(tops.z, tops.w));
+            for (var far = S; far < SUBGROUP; far *= 2u) {
+                top = max(top, subgroupShuffleXor(top, far));
+            }
+            softmax = further(softmax, top);
+            for (var n = 0u; n < FOURS; n++) {
+                p[n] = exp2(p[n] - softmax.reference);
+                weights[own_weights + n * PARTS] = vec4<f16>(p[n]);
+                softmax.sum += dot(p[n], vec4f(1.0));
+            }
+            fades[tile * S + query] = softmax.fade;
+            meet();
+            if any_of(softmax.fade < 1.0, first + 1u) && first > here.x {
+                y0 = faded(y0);
+                #for i in 1..8: if DIMS_S > {i}u { y{i} = faded(y{i}); }
+            }
+            for (var k = 0u; k < 2u; k++) {
+                let w = coopLoadT<Left>(&weights[tile * S * WEIGHTS + k * S4], WEIGHTS);
+                let value = (KEYS + from_key + k * S) * STRIDE;
+                y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[value], STRIDE), y0);
+                #for i in 1..8: if DIMS_S > {i}u { y{i} = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[value + {i}u * S4], STRIDE), y{i}); }
+            }
         }
     }
     var sum = softmax.sum;
@@ -143,9 +152,46 @@ fn run(group: u32, lane: u32) {
     }
     fades[tile * S + query] = select(1.0 / (sum + sink_of(own_head, softmax.reference / LOG2E)), 1.0, RUNS > 1u);
     leave(row, own_head, softmax.reference / LOG2E, sum);
-    coopStore(y0, &scores[tile * KEYS * S], S);
+    coopStoreT(y0, &scores[tile * S * SCORES], SCORES);
     write(own_head, 0u);
-    #for i in 1..8: if DIMS_S > {i}u { coopStore(y{i}, &scores[tile * KEYS * S], S); write(own_head, {i}u); }
+    #for i in 1..8: if DIMS_S > {i}u { coopStoreT(y{i}, &scores[tile * S * SCORES], SCORES); write(own_head, {i}u); }
+}
+
+// The start of a head's keys, and of its values, from a block of KEYS positions on.
+fn start_of(position: u32, head: u32) -> u32 {
+    let first = position / KEYS * KEYS;
+    return ((pages[block.segment * MAX_PAGES + first / PAGE] * PAGE + first % PAGE) * KV + head) * N8;
+}
+
+// Loads a lane's share of the keys and values of a block.
+fn load(start: u32, lane: u32) {
+    for (var n = 0u; n < LOADS; n++) {
+        let e = min(n * WG + lane, KEYS * M8 - 1u);
+        of_keys[n] = keys[start + e / M8 * KV * N8 + e % M8];
+        of_values[n] = values[start + e / M8 * KV * N8 + e % M8];
+    }
+}
+
+// Copies it to workgroup memory; zeros from position `count` of the block on, and beyond the end of a head.
+fn put(lane: u32, count: u32) {
+    for (var n = 0u; n < LOADS; n++) {
+        let e = n * WG + lane;
+        let there = e / M8 < count && (M8 == N8 || e % M8 < N8);
+        if KEYS * M8 % WG == 0u || e < KEYS * M8 {
+            put_down(e / M8 * STRIDE + e % M8 * 2u, select(vec4u(), of_keys[n], there));
+            put_down((KEYS + e / M8) * STRIDE + e % M8 * 2u, select(vec4u(), of_values[n], there));
+        }
+    }
+}
+
+fn put_down(to: u32, eight: vec4u) {
+    kv_tile[to] = halves(eight.xy);
+    kv_tile[to + 1u] = halves(eight.zw);
+}
+
+// The positions of the n-th four scores of a lane.
+fn keys_at(first: u32, n: u32, part: u32) -> vec4u {
+    return vec4u(first + 4u * (n * PARTS + part)) + vec4u(0u, 1u, 2u, 3u);
 }
 
 // Stores the queries of a tile as float16, and returns the factor that turns their scores from powers of e into powers of 2.
@@ -170,37 +216,29 @@ fn take_queries(row: u32, head: u32) -> f32 {
     return ldexp(LOG2E, exponent);
 }
 
-// The score of key j of a block as an exponent of two; masked unless the key is within the first and last one `seen`.
-fn score_at(j: u32, query: u32, base: u32, seen: vec2u, position: u32, head: u32, scale: f32) -> f32 {
-    let score = scale * scores[(tile * KEYS + j) * S + query];
-    let logit = logits_of(score, f32(head), f32(abs(i32(position - (base + j)))));
-    return select(LOWEST, logit, base + j >= seen.x && base + j <= seen.y);
-}
-
 // Sums [query, dim] relative to a new reference.
 fn faded(sums: Sums) -> Sums {
-    let place = tile * KEYS * S;
-    coopStore(sums, &scores[place], S);     // [dim, query]
-    workgroupBarrier();
-    for (var e = tile_lane; e < S * S; e += SUBGROUP) {
-        scores[place + e] *= fades[tile * S + e % S];
+    coopStoreT(sums, &scores[tile * S * SCORES], SCORES);
+    meet();
+    for (var e = tile_lane; e < S * S4; e += SUBGROUP) {
+        scores[(tile * S + e / S4) * SCORES + e % S4] *= fades[tile * S + e / S4];
     }
-    workgroupBarrier();
-    return coopLoad<Sums>(&scores[place], S);
+    meet();
+    let scaled = coopLoadT<Sums>(&scores[tile * S * SCORES], SCORES);
+    meet();
+    return scaled;
 }
 
 // Copies fragment i of a head from workgroup memory to y.
 fn write(head: u32, i: u32) {
-    workgroupBarrier();
-    let place = tile * KEYS * S;
-    for (var e = tile_lane; e < S * S; e += SUBGROUP) {
-        let query = e / S;
-        let row = tile / SHARED * S + query;
-        if row < block.count && (M4 == N4 || i * S + e % S < N) {
-            y[place_of(row, head) + i * S + e % S] = scores[place + e % S * S + query] * fades[tile * S + query];
+    meet();
+    for (var e = tile_lane; e < S * S4; e += SUBGROUP) {
+        let row = tile / SHARED * S + e / S4;
+        if row < block.count && i * S4 + e % S4 < N4 {
+            y[place_of(row, head) + i * S4 + e % S4] = scores[(tile * S + e / S4) * SCORES + e % S4] * fades[tile * S + e / S4];
         }
     }
-    workgroupBarrier();
+    meet();
 }
 
 // The start of a query's result in y.
@@ -209,7 +247,6 @@ fn place_of(row: u32, head: u32) -> u32 { return (((block.first + row) * H + hea
 // Writes the maximum and the sum, by which this run is combined with others; nothing if there is only one run.
 fn leave(row: u32, head: u32, top: f32, sum: f32) {
     if RUNS > 1u && tile_lane < S && row < block.count {
-        y[place_of(row, head) + N] = top;
-        y[place_of(row, head) + N + 1u] = sum;
+        y[place_of(row, head) + N4] = vec4f(top, sum, 0.0, 0.0);
     }
 }

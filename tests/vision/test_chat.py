@@ -72,6 +72,41 @@ def test_a_later_turn_reads_no_image_again(llm):
     assert again.stats.reused_tokens > 0
 
 
+def model_in(folder):
+    """Copies a model and its projector; returns the path of the model."""
+    shutil.copy(OWN / "tiny-gemma3.gguf", folder / "model.gguf")
+    shutil.copy(OWN / "vision" / "gemma3.gguf", folder / "mmproj-model.gguf")
+    return folder / "model.gguf"
+
+
+def test_another_process_with_the_same_store_encodes_no_image_again(tmp_path, monkeypatch):
+    question = "a long question with many words and more of them " * 4
+    url = "data:image/png;base64," + base64.b64encode(png(image(23, 64))).decode()
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": question}]
+    messages = [{"role": "user", "content": parts}]
+    settings = {"max_tokens": 6, "temperature": 0}
+
+    def answer(messages):
+        with rwkv_gpu.load(model_in(tmp_path), device="cpu", context=512, store=tmp_path / "store") as llm:
+            llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
+            llm.states.rule.least = 30.0  # waits for a fetch: this model computes as fast as it fetches
+            return llm.create_chat_completion(messages, **settings)
+
+    first = answer(messages)
+    monkeypatch.setattr(Encoder, "_encoded", lambda *_: 1 / 0)
+    said = {"role": "assistant", "content": first["choices"][0]["message"]["content"]}
+    second = answer([*messages, said, {"role": "user", "content": "again"}])
+    reused = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert reused >= first["usage"]["prompt_tokens"] - 1
+
+
+def test_a_context_shift_removes_whole_images_and_the_answer_goes_on(tmp_path):
+    with rwkv_gpu.load(model_in(tmp_path), device="cpu", context=128, context_shift=4) as llm:
+        chat = llm.chat(template=TEMPLATE, temperature=0, max_tokens=150, ignore_eos=True)
+        first = chat.send("hello", images=[image(23, 64), image(40, 24)])
+        assert first.stats.prompt_tokens > 32 and len(first.tokens) == 150
+
+
 @pytest.mark.parametrize("others", [0, 1])
 def test_an_image_that_fails_ends_its_request_and_no_prefix_is_lost(llm, monkeypatch, others):
     chat = chat_of(llm)

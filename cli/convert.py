@@ -12,9 +12,9 @@ from rwkv_gpu.gguf.mixes import MIXES
 from rwkv_gpu.measure.sizes import sized
 
 from .bars import quantise_bar
-from .echo import echo_text
 from .model_name import FileName, yes_option
 from .page import Page
+from .printing import print_text
 from .replacing import may_replace
 from .screen import Screen
 
@@ -57,7 +57,7 @@ def command(source: str, target: str | None, kind: str, template: str, base: str
         formats = convert(Path(source), path, kind, template, bar.update, Path(base) if base else None)
     shares = Counter(fmt.name for fmt in formats.values())
     counts = ", ".join(f"{count} {name}" for name, count in shares.most_common())
-    echo_text(f"{path}: {sized(path.stat().st_size)}; tensors: {counts}", err=True)
+    print_text(f"{path}: {sized(path.stat().st_size)}; tensors: {counts}", err=True)
 
 
 command.help = f"{(command.help or '').rstrip()} {', '.join(MIXES)}."

@@ -25,7 +25,7 @@ from .bars import Bar, lines_bar
 from .folders import tuned_folder
 from .options import shared
 from .page import Page
-from .printing import print_text
+from .printing import print_facts, print_text
 from .screen import Screen
 from .signals import Signals
 from .texts import growing
@@ -139,8 +139,10 @@ def _row(outcome: dict[str, object]) -> dict[str, object]:
 def _show(adapter: Adapter, report: Report, verbose: bool) -> None:
     wrong, counts = Counter(o.op for o in report.wrong), Counter(o.op for o in report.outcomes)
     print_text(f"{adapter}\n")
-    for op, count in counts.items():
-        print_text(f"  {op:16} {count:4} tests, {f'{wrong[op]} WRONG' if wrong[op] else 'all correct'}")
+    print_facts(
+        (f"  {op}", f"{count:,} test{'s' if count > 1 else ''}, {f'{wrong[op]} WRONG' if wrong[op] else 'all correct'}")
+        for op, count in counts.items()
+    )
     if verbose:
         click.echo()
         for outcome in report.outcomes:

@@ -10,6 +10,7 @@ from rwkv_gpu import Event
 
 from .echo import CONTROLS, echo_text
 from .markdown import Markdown
+from .printing import folded
 from .wrap import Wrap
 
 STYLES = {
@@ -69,8 +70,10 @@ class Screen:
         return Fancy(self.out) if self.fancy else Plain()
 
     def note(self, text: str, style: str = "dim") -> None:
-        """Prints a line about the chat to standard error."""
-        self.err.print(Text(text.translate(CONTROLS), style), soft_wrap=not self.err.is_terminal)
+        """Prints lines about the chat to standard error. On a terminal they break between words."""
+        width = self.err.width if self.err.is_terminal else None
+        lines = [part for line in text.translate(CONTROLS).split("\n") for part in folded(line, width)]
+        self.err.print(Text("\n".join(lines), style), soft_wrap=True)
 
     def error(self, text: object) -> None:
         """Prints an error in one line."""

@@ -153,20 +153,35 @@ def wrapped(cell: Cell, width: int, *, split: bool = True) -> list[Cell]:
     width = max(2, width)  # a character may be two cells wide
     lines: list[Cell] = [[]]
     used = 0
-    for text, style in cell:
-        for word in filter(None, WORDS.findall(text)):
-            size = cell_len(word.rstrip())
-            if used and used + size > width:
-                lines.append([])
-                used = 0
-            parts = chop_cells(word, width) if split and size > width else [word]
-            for part in parts[:-1]:
+    for word in _words(cell):
+        size = cell_len(_plain(word).rstrip())
+        if used and used + size > width:
+            lines.append([])
+            used = 0
+        for text, style in word:
+            rest = text
+            while split and used + cell_len(rest.rstrip()) > width:
+                part = chop_cells(rest, width - used)[0] if width - used > 1 else ""
                 lines[-1].append((part, style))
                 lines.append([])
-            last = parts[-1] if used + cell_len(parts[-1]) <= width else parts[-1].rstrip()
+                used, rest = 0, rest[len(part) :]
+            last = rest if used + cell_len(rest) <= width else rest.rstrip()
             lines[-1].append((last, style))
             used += cell_len(last)
     return lines
+
+
+def _words(cell: Cell) -> Iterator[Cell]:
+    """The words with the space after them. A word can have parts of different styles."""
+    word: Cell = []
+    for text, style in cell:
+        for part in filter(None, WORDS.findall(text)):
+            word.append((part, style))
+            if part[-1].isspace():
+                yield word
+                word = []
+    if word:
+        yield word
 
 
 def _row(

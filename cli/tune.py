@@ -119,7 +119,10 @@ def _table(tuned: Tuned) -> str:
     """Prints each choice with its gain."""
     fresh = "" if tuned.kernels == fingerprint() else ", for kernels of another version"
     lines = [f"{tuned.adapter} ({tuned.backend}, {tuned.driver}), tuned by {', '.join(tuned.models)}{fresh}", ""]
-    lines += ["| what | chosen | instead of | less time | tried | wrong |", "|---|---|---|--:|--:|---|"]
+    if tuned.choices:
+        lines += ["| what | chosen | instead of | less time | tried | wrong |", "|---|---|---|--:|--:|---|"]
+    else:
+        lines.append("no kernel was measured within the time limit; give more --minutes")
     for one in tuned.choices:
         same = one.chosen == one.default
         gain = "" if same else f"{one.gain:.1%} ± {one.error:.1%}"

@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from rwkv_gpu.cli.printing import folded, rendered
-from rwkv_gpu.cli.tables import fitted, table
+from rwkv_gpu.cli.tables import fitted, table, wrapped
 
 WIDE = [
     "| what | chosen | instead of |",
@@ -86,3 +86,11 @@ def test_a_row_of_empty_cells_is_a_row():
 def test_a_terminal_shows_tables_with_lines_and_other_text_unchanged():
     text = "# head\n\n| a | b |\n|---|--:|\n| 1 | 22 |\n\nlast"
     assert rendered(text, 80) == "# head\n\na │  b\n──┼───\n1 │ 22\n\nlast"
+
+
+def test_a_word_with_parts_of_different_styles_is_not_split_between_them():
+    cell = [("the time", ""), ("_mix", "italic"), (" of ", ""), ("all", "bold"), (", and", "")]
+    lines = ["".join(text for text, _ in line).rstrip() for line in wrapped(cell, 9)]
+    assert lines == ["the", "time_mix", "of all,", "and"]
+    split = ["".join(text for text, _ in line) for line in wrapped([("abcdef", ""), ("ghijkl", "bold")], 5)]
+    assert split == ["abcde", "fghij", "kl"]

@@ -157,7 +157,12 @@ class Repl:
             calls = conversation.chat.calls
             if conversation.tools is None or not calls or self._stopping or done.finish_reason != "stop":
                 return
-            results = conversation.tools.results(calls, lambda: self._stopping)
+            try:
+                results = conversation.tools.results(calls, lambda: self._stopping)
+            except KeyboardInterrupt:
+                self._warned = True
+                self.screen.note("stopped; Ctrl-C again leaves")
+                return
             done = self._show(partial(conversation.chat.answer_calls, results))
             self._finish(done)
         self.screen.note(f"stopped after {MOST_ROUNDS} rounds of calls; any message continues")

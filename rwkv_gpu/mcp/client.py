@@ -10,8 +10,8 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -129,14 +129,25 @@ class ToolServers:
                     connection.ready.set_result(await _listed(client))
                 while (call := await connection.calls.get()) is not None:
                     name, given, future = call
-                    if future.set_running_or_notify_cancel():
-                        future.set_result(await self._called(client, name, given))
+                    await self._answer(future, self._called(client, name, given))
         except BaseException as error:  # noqa: BLE001  of transports, which raise anything, in groups
             connection.fault = _sentence(connection, error, self._seconds[0])
             if isinstance(error, asyncio.CancelledError) and not connection.ready.done():
                 connection.ready.set_result([])
         finally:
             self._drop(connection, future)
+
+    async def _answer(self, future: "Future[Result]", call: Coroutine[Any, Any, Result]) -> None:
+        """Sets the result of a call. Cancelling the future ends the call, so that the next one need not wait."""
+        task = self._loop.create_task(call)
+        future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        if not task.cancelled():
+            with suppress(InvalidStateError):  # cancelled meanwhile
+                future.set_result(task.result())
 
     async def _called(self, client: Any, name: str, given: dict[str, Any]) -> Result:
         from mcp import MCPError

@@ -1,8 +1,11 @@
 """Tool calls in the chat are shown, confirmed once or always, refused, stopped, and bounded on the screen."""
 
 import json
+import os
+import signal
 import sys
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +20,7 @@ from rwkv_gpu.mcp.client import RemoteTool
 from rwkv_gpu.mcp.result import Result
 from tests.cli.tmux import PYTHON, ROOT, Terminal
 from tests.golden_files import OWN
+from tests.process import until
 
 MODEL = OWN / "tiny-rwkv7.gguf"
 CALL = r'Sure\.<tool_call>\n\{"name": "add", "arguments": \{"a": 1, "b": 2\}\}\n</tool_call>'
@@ -145,3 +149,37 @@ def test_a_call_is_confirmed_in_a_terminal_and_the_chat_continues(tmp_path):
         assert chat.left() == 0
     finally:
         chat.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_a_call_that_hangs_ends_the_chat_and_the_server(tmp_path, number):
+    pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+    config(tmp_path, tiny=TINY)
+    hang = CALL.replace("add", "hang").replace(r'"a": 1, "b": 2', "")
+    script = tmp_path / "chat.sh"
+    options = "--device cpu --temperature 0 --template chatml --mcp mcp.json --session s.chat"
+    script.write_text(f"exec {PYTHON} -m tests.cli.unhurried chat {MODEL} {options} --regex '{hang}'")
+    chat = Terminal("sh chat.sh", tmp_path, height=60)
+    try:
+        chat.wait("/help lists")
+        [server] = children(chat.pid())
+        chat.type("what is 1 + 2")
+        chat.wait("run it? y: once, a: always, N: no")
+        chat.type("y")
+        chat.wait("N: no y")
+        if number == signal.SIGINT:
+            chat.key("C-c")
+            chat.wait("stopped; Ctrl-C again leaves")
+            chat.key("C-c")
+        else:
+            os.kill(chat.pid(), number)
+        assert chat.left() == (130 if number == signal.SIGINT else 128 + number)
+        until(lambda: not Path(f"/proc/{server}").exists())
+    finally:
+        chat.close()
+
+
+def children(pid):
+    """Returns the processes that a process has started."""
+    return [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]

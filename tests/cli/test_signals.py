@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,11 @@ from rwkv_gpu.cli import repl
 from rwkv_gpu.cli.commands import COMMANDS
 from tests.cli import random_signals
 from tests.cli.tmux import PYTHON, Terminal
+from tests.convert.hub_folders import write_folder
+from tests.convert.hub_kinds import KINDS
 from tests.golden_files import OWN
-from tests.process import PATIENCE, posix
+from tests.llm.hub_server import serving
+from tests.process import PATIENCE, posix, until
 
 pytestmark = posix
 MODEL = str(OWN / "tiny-rwkv7.gguf")
@@ -117,6 +121,66 @@ def test_a_signal_removes_the_unfinished_file(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
     assert not list(tmp_path.iterdir())
+
+
+# Runs a command whose bar, at its first update, reports that work has begun, and waits for the signal.
+PAUSED = f"""
+import os, time
+from rwkv_gpu.cli.bars import Bar
+def update(*_):
+    os.write(1, b"working\\n")
+    time.sleep({PATIENCE})
+Bar.update = update
+from rwkv_gpu.cli.main import main
+main()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["convert", "quantize", "chat"])
+def test_a_signal_during_a_conversion_ends_it_quietly_and_leaves_no_file(tmp_path, command, number):
+    folder = write_folder(tmp_path, KINDS["smollm2"])
+    given = {
+        "convert": ["convert", str(folder), str(tmp_path / "out.gguf")],
+        "quantize": ["quantize", MODEL, str(tmp_path / "out.gguf"), "Q4_0"],
+        "chat": ["chat", str(folder), "hello", "--device", "cpu"],
+    }
+    before = sorted(tmp_path.rglob("*"))
+    # As in `started`: a thread of BLAS that began before signals were blocked would get them.
+    env = os.environ | {"RWKV_GPU_CACHE": str(tmp_path / "cache"), "OPENBLAS_NUM_THREADS": "1"}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", PAUSED, *given[command]], **pipes, cwd=ROOT, env=env) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"working\n"
+        assert sorted(tmp_path.rglob("*")) != before
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number
+    assert [line for line in errors.splitlines() if b"converting" not in line] == []
+    left = [path for path in tmp_path.rglob("*") if path not in before and path.is_file()]
+    assert left == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_a_slow_download_ends_it_and_the_next_one_continues(tmp_path, number):
+    data = Path(MODEL).read_bytes() * 8
+    with serving({"model-Q4_K_M.gguf": data}) as hub:
+        hub.goes_on = threading.Event()
+        env = os.environ | {"RWKV_GPU_CACHE": str(tmp_path), "HF_ENDPOINT": hub.url}
+        command = [*MAIN, "pull", "owner/name:Q4_K_M"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=env)
+        until(lambda: [path for path in tmp_path.rglob("*.part") if path.stat().st_size])
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, output, errors) == (128 + number, b"", b"")
+        [part] = [path for path in tmp_path.rglob("*") if path.is_file()]
+        got = part.stat().st_size
+        hub.goes_on.set()
+        again = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, env=env, timeout=PATIENCE)
+        assert Path(again.stdout.decode().strip()).read_bytes() == data
+        assert hub.asked[-1] == ("model-Q4_K_M.gguf", f"bytes={got}-")
 
 
 def test_the_signal_script_names_only_commands_that_exist():

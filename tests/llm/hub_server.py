@@ -23,6 +23,7 @@ class Hub(ThreadingHTTPServer):
         self.tokens: list[str | None] = []
         self.cut_after: int | None = None  # bytes after which a connection is cut off
         self.cuts = 0  # connections that are still to be cut off
+        self.goes_on: threading.Event | None = None  # what a download waits for after half of its bytes
         self.resets = False  # True if connections end by a reset, which loses data
         self.refusals: list[int] = []  # statuses of the next downloads, which have no data
         self.ranges = True
@@ -82,6 +83,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if wanted and self.server.ranges else 200)
         self.send_header("Content-Length", str(stop - start))
         self.end_headers()
+        if self.server.goes_on is not None:
+            half = start + (stop - start) // 2
+            self.wfile.write(data[start:half])
+            self.server.goes_on.wait()
+            start = half
         cut = self.server.cuts > 0
         self.server.cuts -= cut
         self.wfile.write(data[start : min(stop, start + self.server.cut_after)] if cut else data[start:stop])

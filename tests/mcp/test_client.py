@@ -98,6 +98,14 @@ def test_a_call_that_hangs_is_abandoned_and_the_server_continues():
         assert servers.faults == []
 
 
+def test_a_cancelled_call_does_not_delay_the_next():
+    with connected(STDIO) as servers:
+        hanging = servers.begin("hang", "{}")
+        until(lambda: servers._connections["local"].calls.empty())
+        assert hanging.cancel()
+        assert called(servers, "add", '{"a": 1, "b": 2}') == Result("3", failed=False)
+
+
 @pytest.mark.parametrize(
     ("config", "seconds", "fault"),
     [

@@ -280,11 +280,18 @@ def limit_time() -> Callable[[float], None]:
     return limit
 
 
+def lower_priority() -> None:
+    """Lowers the priority of this process within its session, and of its session."""
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as session:  # Linux
+        session.write(str(NICE))
+
+
 def main(memory: int) -> None:
     """Serves standard input and output. Output printed by libraries is discarded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started this one
-    if hasattr(os, "nice"):
-        os.nice(NICE)
+    lower_priority()
     limit_memory(memory)
     target = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -16,7 +16,7 @@ from rwkv_gpu.errors import BadGrammar
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.grammar import Form, Grammars, pool_of
 from rwkv_gpu.text.grammar_pool import PROCESSES, Limits
-from rwkv_gpu.text.grammar_worker import LARGE
+from rwkv_gpu.text.grammar_worker import LARGE, NICE
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
 from tests.process import PATIENCE, posix, resident, until
@@ -177,6 +177,16 @@ def test_a_large_program_does_not_make_its_helper_processes_large(make):
         until(lambda: sum(len(helper._sent) for helper in grammars._pool._helpers) == 0)
         time.sleep(0.1)  # for the answer to "close"
     assert len({*started}) == 1 and large[-1]
+
+
+@posix
+def test_helper_processes_take_no_time_from_the_event_loop(make):
+    """Their session is not ours, since Linux divides CPU time among sessions, and their priority is lower."""
+    grammars = make()
+    grammars.grammar(SMALL)
+    for process in processes(grammars):
+        assert os.getsid(process.pid) == process.pid != os.getsid(0)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
 
 
 def test_a_closed_pool_has_no_processes_and_refuses_calls(make):

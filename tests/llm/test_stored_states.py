@@ -236,11 +236,12 @@ def test_a_limited_number_of_states_is_fetched_at_a_time_and_the_library_prints_
     gate, arrived = threading.Event(), SimpleQueue()
     with closing(StoredStates(None, SimpleNamespace(start=lambda: None), "", "")) as states:
         monkeypatch.setattr(states, "find", lambda *_: gate.wait())
+        wanted = [states.wants(BLOCK + 1)]
         for _ in range(MOST_FETCHES):
-            assert states.wants(BLOCK + 1)
             states.fetch(b"", 0, arrived.put, lambda _: None)
-        assert not states.wants(BLOCK + 1)
+            wanted.append(states.wants(BLOCK + 1))
         gate.set()
+        assert wanted == [True] * MOST_FETCHES + [False]
         assert [arrived.get() for _ in range(MOST_FETCHES)] == [True] * MOST_FETCHES
         assert states.wants(BLOCK + 1) and not states.wants(BLOCK)
 

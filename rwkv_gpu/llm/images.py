@@ -6,7 +6,7 @@ A mark holds the digest of its image, so texts with equal marks have equal image
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.interruption import check
 from ..vision.image import Image, prepare, unseen
-from ..vision.pixels import MOST_BYTES, Source
+from ..vision.pixels import MOST_BYTES, Picture, Source
 from ..vision.samples import Recording, medium_of, recording_of
 
 if TYPE_CHECKING:  # a model without a projector does not need them
@@ -27,7 +27,7 @@ Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # stands for an image in a prompt, as in llama.cpp
 MOST_IMAGES = 256  # maximum images of a request, including repeated ones
-MOST_PIXELS = 1 << 30  # pixels of all pictures that a chat keeps
+MOST_PIXELS = 1 << 30  # pixels of all pictures that a request decodes, or that a chat keeps
 BLIND = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
@@ -109,11 +109,15 @@ class Sight:
         """Returns a copy whose images include their pictures, for chats that may drop their first messages."""
         return replace(self, keeps=True, context=None)
 
-    def image(self, source: Any, where: str = "the image") -> Image:
-        """Decodes and prepares an image or a sound: a path, bytes, an array, a PIL image or a recording."""
+    def image(
+        self, source: Any, where: str = "the image", count: Callable[[Picture | Recording], None] | None = None
+    ) -> Image:
+        """Decodes, counts and prepares an image or a sound: a path, bytes, an array, a PIL image or a recording."""
         if isinstance(source, Image):
             return source
         medium, senses = medium_of(source, where), self.senses
+        if count is not None:
+            count(medium)
         kept = medium if self.keeps else None
         if isinstance(medium, Recording):
             if senses.hearing is None:
@@ -152,16 +156,19 @@ class Album:
         self._count += 1
         if self._count > MOST_IMAGES:
             raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
-        image = self._sight.image(_bytes(source, where), where)
+        image = self._sight.image(_bytes(source, where), where, self._spend)
         mark = mark_of(image)
         self._tokens += image.tokens
         check_length(self._tokens, self._sight.context, least=True)
-        if mark not in self.images and image.picture is not None:
-            self._pixels += image.picture.size.width * image.picture.size.height
-        if self._pixels > MOST_PIXELS:
-            raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; send fewer, or smaller ones")
+        if isinstance(source, Image) and mark not in self.images and image.picture is not None:
+            self._spend(image.picture)
         self.images[mark] = image
         return mark
+
+    def _spend(self, medium: Picture | Recording) -> None:
+        self._pixels += medium.size.width * medium.size.height
+        if self._pixels > MOST_PIXELS:
+            raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; send fewer, or smaller ones")
 
 
 def marked(

@@ -196,6 +196,14 @@ def test_a_repeated_image_counts_each_time(server, monkeypatch):
     assert status == 400 and "more than 3 images" in reply["error"]["message"]
 
 
+def test_the_pixels_of_all_images_of_a_request_are_bounded(server, monkeypatch):
+    monkeypatch.setattr(images, "MOST_PIXELS", 3 * 40 * 24)
+    picture = {"type": "image_url", "image_url": {"url": URL}}
+    server.post("/v1/chat/completions", openai([picture] * 3))
+    status, _, reply = server.request("POST", "/v1/chat/completions", openai([picture] * 4))
+    assert status == 400 and "pixels in all" in reply["error"]["message"]
+
+
 def test_images_that_exceed_the_context_are_refused_when_the_first_one_too_many_is_read(server, monkeypatch):
     decoded = []
     monkeypatch.setattr(images, "medium_of", lambda *source: decoded.append(1) or picture_of(*source))

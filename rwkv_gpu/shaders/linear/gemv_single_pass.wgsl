@@ -1,4 +1,4 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for R rows of W of each LANES_PER_ROW lanes
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x; LANES_PER_ROW lanes compute R rows of W
 //
 // gemv_int for matrices with a single block of rows per workgroup. PREFETCH chunks of 32 columns are in flight at a time, each
 // in separate registers, because moving a register waits for its load. So the loop over chunks is written such that

@@ -35,7 +35,7 @@ from .texts import growing
 @click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only this op; can be repeated.")
 @click.option(
     "--quick", "few", is_flag=True,
-    help="Test each case with one kernel, and measure no speeds: a fraction of the time.",
+    help="Test each case with one kernel, and measure no speeds. Takes a fraction of the time.",
 )  # fmt: skip
 @click.option(
     "--report", "report_path", type=click.Path(dir_okay=False), metavar="FILE",

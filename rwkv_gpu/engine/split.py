@@ -56,7 +56,7 @@ def parts_of(model: Model, starts: Sequence[int], adapters: Adapters = NO_ADAPTE
 
 
 class SplitStep:
-    """A step on its way through the parts. Wait for its result once."""
+    """A step that the parts run one after another. Wait for its result once."""
 
     def __init__(self, runner: "SplitRunner", batch: Batch, sampling: SamplingInputs) -> None:
         self._runner = runner

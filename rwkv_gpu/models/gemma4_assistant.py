@@ -93,7 +93,7 @@ class Assistant:
 
 
 def _attention(g: Ops[Tensor], layer: AssistantLayer, x: Tensor) -> Tensor:
-    """x + norm(W_o attention(turned norm(W_q h))), h = norm(x)"""
+    """x + norm(W_o attention(rope(norm(W_q h)))), h = norm(x)"""
     p, how = layer.attention, layer.attention.how
     assert how.norms is not None, "queries are normed"
     q = g.linear(x, p.matrices[0], norm=p.norm)

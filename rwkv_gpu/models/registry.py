@@ -129,7 +129,7 @@ def start_of(model: Contents) -> int | None:
 def refuse_source(model: Contents) -> None:
     """Refuses an encoder-decoder for uses in which tokens continue a text."""
     if start_of(model) is not None:
-        raise BadInput("this model is an encoder-decoder, whose answers do not continue a text; that is needed here")
+        raise BadInput("this is an encoder-decoder, whose answers do not continue a text; another model is needed")
 
 
 def is_encoder(model: Contents) -> bool:

@@ -114,7 +114,7 @@ class Replica:
     # ---------------------------------------------------------------- called by Ray
 
     def record_replica_metadata(self) -> dict[str, Any]:
-        """Fixed properties: routers weigh the load of unlike replicas by their speed."""
+        """The properties that do not change. Routers divide the load of a replica by its speed."""
         return {SPEED: self._speed, "device": self._claim.device}
 
     def record_routing_stats(self) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_a_question_is_dropped_if_nothing_of_its_answer_was_read(rnn):
     assert chat.messages == []
 
 
-def test_the_next_question_ends_an_answer_that_is_on_its_way(rnn):
+def test_the_next_question_ends_an_answer_that_is_not_complete(rnn):
     chat = rnn.chat(temperature=0, max_tokens=10**6)
     running = chat.stream("Hi")
     next(running)

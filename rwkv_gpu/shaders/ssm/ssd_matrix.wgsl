@@ -45,7 +45,7 @@ var<private> sub_lane: u32;
 fn run(group: u32, lane: u32) {
     let number = group / (H * SLICES);
     let head = group / SLICES % H;
-    let first4 = (head * P + group % SLICES * 2u * S) / 4u;     // the first of the rows of all heads, in vec4s
+    let first4 = (head * P + group % SLICES * 2u * S) / 4u;     // the first row of S, counted over all heads in fours
     if lane == 0u {
         extent = vec4u();
         if number < step.segments {

@@ -33,7 +33,7 @@ def parse_form(body: bytes, content_type: bytes) -> dict[str, str | Upload]:
     while text[at : at + 2] == b"\r\n":
         end = text.find(mark, at)
         if end < 0:
-            raise ApiError(400, "the form is cut: its last boundary is missing")
+            raise ApiError(400, "the form is incomplete: its last boundary is missing")
         name, value = _part(text, at, end)
         if name in fields:
             raise ApiError(400, f"the form has several parts named {name[:80]!r}; send one", param=name[:80])

@@ -50,7 +50,7 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
 def by_axis(tables: Array, places: Array) -> npt.NDArray[np.float32]:
     """The sum of two learned embeddings per patch: one for its column and one for its row; tables [2, n, D]."""
     if places.max(initial=0) >= tables.shape[1]:
-        raise BadInput(f"an image has more than {tables.shape[1]:,} patches on a side, the limit of this model; cut it")
+        raise BadInput(f"an image has more than {tables.shape[1]:,} patches on a side, the model's limit; crop it")
     chosen: npt.NDArray[np.float32] = tables[0][places[:, 1]] + tables[1][places[:, 0]]
     return chosen
 

@@ -37,7 +37,7 @@ HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vect
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 SOFTEN = "attention/soften"  # the softmax of queries, with a lane per vec4
 RUNS = "attention/partition", "attention/run_sums"  # the reduction of runs
-CUT = Hole("cut", ("attention/partition", "attention/every_run"))
+CUT = Hole("cut", ("attention/partition", "attention/every_run", "attention/latent/window_and_entries"))
 MEETING = Hole("meeting", ("attention/meeting/subgroup", "attention/meeting/workgroup"))
 RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
 RUNS_OF_ROWS = Hole("runs of rows", ("attention/runs/even_runs", "attention/runs/further_runs"))
@@ -132,13 +132,14 @@ SPLIT_REDUCE = Kernel(
 
 # Attention over latents. All heads share the same latents.
 ROTATION = Hole("rotation", ("attention/latent/rotate", "attention/latent/no_rope"))
+LATENT_PUT = Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32"))
 LATENT_WRITE = Kernel(
     "attention/latent_write",
     "latent_attention",
     (
         ROTATION,
         ROPE.but("none").maybe(),  # models without rotary positions have no such part
-        Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32")),
+        LATENT_PUT,
         LANES,
     ),
     ("attention/eight",),
@@ -148,13 +149,26 @@ LATENT_QUERIES = Hole("queries", ("attention/latent/single_rows", "attention/lat
 LATENT_READ = Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32"))
 PAGES_OF_ROWS = Hole("pages of rows", ("attention/latent/pages_of_rows", "attention/latent/pages_of_segments"))
 INDEXES = "weighted", "unweighted", "largest"
+TURN_HEADS = Kernel(
+    "attention/turn_heads", "turn_heads", (ROTATION.only("rotate"), ROPE.but("none"), PLAIN), tolerance=CLOSE
+)
+ENTRY_WRITE = Kernel(
+    "attention/entry_write",
+    "write_entries",
+    (ROTATION, ROPE.but("none").maybe(), LATENT_PUT, PLAIN),
+    ("attention/eight",),
+    tolerance=CLOSE,
+)
+COMPRESS = Kernel(
+    "attention/compress", "compress", (LATENT_READ, PAGES_OF_ROWS, PLAIN), ("attention/eight",), tolerance=CLOSE
+)
 INDEX_WRITE = Kernel(
     "attention/index_write",
     "choose_keys",
     (
         ROTATION,
         ROPE.but("none").maybe(),
-        Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32")),
+        LATENT_PUT,
         PLAIN,
     ),
     ("attention/eight",),
@@ -180,17 +194,17 @@ LATENT_ATTENTION = Kernel(
     "latent_attention",
     (
         LATENT_QUERIES.also("attention/latent/chosen_rows"),
-        Hole("keys", ("attention/latent/every_key", "attention/latent/chosen_keys")),
-        PAGES_OF_ROWS.called_by("attention/latent/chosen_keys"),
+        Hole("keys", tuple(f"attention/latent/{part}" for part in ("every_key", "chosen_keys", "entries_of_row"))),
+        PAGES_OF_ROWS.called_by("attention/latent/chosen_keys", "attention/latent/entries_of_row"),
         QUERY_SCALE.but("late"),
         LATENT_READ,
-        RUN_COUNT,
+        RUN_COUNT.maybe(),  # not used with entries
         RUNS_OF_ROWS.maybe(),  # used in decode only
         RESULT.only("whole", "partial"),
         *LATENT_REST,
         PLAIN,
     ),
-    ("attention/eight", *LATENT_BLOCKS),
+    ("attention/eight", "attention/latent/whole_cut", *LATENT_BLOCKS),
     core=(SOFTEN,),
     tolerance=CLOSE,
 )

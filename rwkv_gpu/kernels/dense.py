@@ -83,4 +83,7 @@ PREDICT = Kernel("streams/predict", "predict_streams", (PLAIN,))
 CORRECT = Kernel("streams/correct", "correct_streams", (PLAIN_RESIDUAL, PLAIN))
 MATCH_LENGTH = Kernel("streams/match_length", "match_length", (LANES,))
 STREAM_GATES = Kernel("streams/gates", "stream_gates", (PLAIN,))
-ADD_TO_STREAMS = Kernel("streams/add", "add_to_streams", (PLAIN,))
+STREAM_MATRIX = Kernel("streams/matrix", "stream_gates", (PLAIN,), tolerance=CLOSE)
+ADD_TO_STREAMS = Kernel(
+    "streams/add", "add_to_streams", (Hole("mix", ("streams/mix/none", "streams/mix/matrix")), PLAIN)
+)

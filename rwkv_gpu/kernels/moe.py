@@ -48,7 +48,7 @@ STAGED_FORMAT = Hole("format", (*BYTES_FORMAT.parts, AS_FLOATS))
 CHOICES = Hole("choices", tuple(f"moe/choices/{part}" for part in ("each", "ranked", "sorted", "heads")))
 RESULT = Hole("result", ("moe/result/glu", "moe/result/gated", "moe/result/plain"))
 VEC4S = WORDS.only("vec4s").maybe()
-GATING = Hole("gating", tuple(f"moe/gating/{part}" for part in ("softmax", "late_softmax", "sigmoid")))
+GATING = Hole("gating", tuple(f"moe/gating/{part}" for part in ("softmax", "late_softmax", "sigmoid", "sqrt_softplus")))
 CHOOSING = Hole("choosing", tuple(f"moe/choosing/{part}" for part in ("logits", "scores", "biased")))
 GROUPS = Hole("groups", ("moe/groups/one", "moe/groups/best"))
 ANSWER = Hole("answer", ("moe/answer/plain", "moe/answer/scaled"))
@@ -271,6 +271,9 @@ EXPERT_SUM_GEMV_INT = Kernel(
 )
 CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)
 CACHE_FILL = Kernel("moe/cache_fill", "fetch_experts", (PLAIN,), tolerance=SAME)
+ROUTE_KNOWN = Kernel(
+    "moe/route_known", "route_known", (GATING.only("sqrt_softplus"), PLAIN), ("moe/shares",), tolerance=CLOSE
+)
 GROUP_CHOICES = Kernel("moe/group_choices", "by_group", (PLAIN,), tolerance=SAME)
 EXPERT_SORT = Kernel(
     "moe/expert_sort",

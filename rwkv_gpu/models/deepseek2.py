@@ -87,7 +87,8 @@ def load(file: GGUFFile) -> Hybrid:
         return attention, head.experts(i, experts, shared=shared)
 
     if form.streams:
-        mixes, last = take_mixes(source)
+        magnitude = file.float(f"{source.arch}.hyper_connection.magnitude", 1e-3, 1e3)
+        mixes, last = take_mixes(source, magnitude)
         return source.model(blocks, kind=Streamed, mixes=mixes, last=last)
     if not form.scaled:
         return source.model(blocks, head_layer=of_head, kind=Indexed if form.index else Hybrid)

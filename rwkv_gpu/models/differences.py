@@ -15,7 +15,7 @@ READS_BETAS = ("grok", "mistral3", "mistral4")
 READS_WINDOWS = {
     *("afmoe", "cohere2", "cohere2moe", "exaone-moe", "exaone4", "gemma-embedding", "gemma2", "gemma3", "gemma3n"),
     *("gemma4", "gpt-oss", "granite_swa", "laguna", "lfm2", "lfm2moe", "llama4", "maple", "mellum", "mimo2"),
-    *("dots3note", "modern-bert", "muse-glimmer", "olmo2", "plamo3", "smallthinker", "spark2_5", "step35"),
+    *("deepseek4", "dots3note", "modern-bert", "muse-glimmer", "olmo2", "plamo3", "smallthinker", "spark2_5", "step35"),
 }
 BETAS = {"yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}  # defaults of YaRN in llama.cpp
 

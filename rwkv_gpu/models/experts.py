@@ -14,7 +14,12 @@ from .transformer import gates
 
 MOST_EXPERTS, MOST_USED = 1024, 64  # limits of the kernels that rank experts, and of their registers
 SHARED = "_shexp"  # suffix of the shared expert's tensors
-SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # numbers of expert_gating_func
+SCORES: dict[int, Scores] = {
+    1: "softmax",
+    2: "sigmoid",
+    3: "late_softmax",
+    4: "sqrt_softplus",
+}  # numbers of expert_gating_func
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,12 @@ def mixture(
     scale: float = 1.0,
     router_norm: Rms | None = None,
     routed: Tensor | None = None,
+    known: Tensor | None = None,
 ) -> Tensor:
     """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e chosen for h = norm(x)
 
-    The router reads h, another norm of x, or `routed` without a norm. With a latent, experts read W_down h, and W_up
-    multiplies their sum, or its norm.
+    The router reads h, another norm of x, or `routed` without a norm. If experts are `known`, it only weights them.
+    With a latent, experts read W_down h, and W_up multiplies their sum, or its norm.
     """
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, add, scale=scale)
@@ -105,7 +111,10 @@ def mixture(
     if p.router_cap:
         logits = g.softcap(g.linear(seen, p.router, bias=p.gating.bias, norm=by), p.router_cap)
     how = replace(p.gating, scale=p.gating.scale * scale)
-    routing = g.route(seen, p.router, how, norm=by, logits=logits)
+    if known is None:
+        routing = g.route(seen, p.router, how, norm=by, logits=logits)
+    else:
+        routing = g.route_known(seen, p.router, how, known, norm=by)
     if p.latent is not None:
         x, norm = g.linear(x, p.latent.down, norm=norm), None
     if p.gated:

@@ -56,6 +56,7 @@ MODULES = {
     "arwkv7": "arwkv7",
     "bailingmoe3": "bailingmoe3",
     "deci": "deci",
+    "deepseek4": "deepseek4",
     "falcon-h1": "falcon_h1",
     "gemma3n": "gemma3n",
     "gemma4": "gemma4",

@@ -10,7 +10,7 @@ STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("deepseek4", "glm5-next"), (SPARSE, STREAMS)),
+    "glm5-next": (SPARSE, STREAMS),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
 }
 

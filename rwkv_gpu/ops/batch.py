@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.plan import LENGTHS
-from .vocabulary import PAGE
+from .vocabulary import PAGE, Cache
 
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
@@ -68,6 +68,12 @@ class Segment(NamedTuple):
         """The row, counted over all pages, of each of its positions."""
         rows = np.array(self.table(window), np.int64)[:, None] * PAGE + np.arange(PAGE)
         return rows.reshape(-1)[: self.end]
+
+    def entries(self, cache: Cache) -> npt.NDArray[np.int64]:
+        """The row, counted over all pages, of each complete entry of a cache."""
+        last = np.arange(self.end // cache.stride) * cache.stride + cache.stride - 1
+        pages = np.array(self.table(cache.window), np.int64)[last // PAGE]
+        return pages * (PAGE // cache.step) + last % PAGE // cache.stride
 
     @property
     def steps(self) -> "Sequence[Segment]":

@@ -214,7 +214,9 @@ def subgroups_rank(op: Route, width: int) -> bool:
 
     The last condition excludes expert groups, and softmax scores with a selection bias.
     """
-    by_own_logit = op.how.groups == 1 and (op.how.selection_bias is None or op.how.scores == "sigmoid")
+    by_own_logit = op.how.groups == 1 and (
+        op.how.selection_bias is None or op.how.scores in ("sigmoid", "sqrt_softplus")
+    )
     return by_own_logit and width > 1 and op.router.shape[0] <= LOGITS_OF_A_LANE * width
 
 

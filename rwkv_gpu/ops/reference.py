@@ -16,6 +16,7 @@ from .vocabulary import (
     LEAST_LOGIT,
     LEAST_SUM,
     NO_KEY,
+    PAGE,
     Activation,
     AnyNorm,
     Attention,
@@ -34,6 +35,7 @@ from .vocabulary import (
     Ops,
     Pairing,
     Rms,
+    Rope,
     Routing,
     SlotRows,
     State,
@@ -234,15 +236,28 @@ class Reference(Ops[Array]):
         return (ys[0], *(y + more for y in ys[1:]))
 
     def stream_gates(self, z: Array, how: StreamGates) -> tuple[Array, ...]:
-        scales, count = self.weights[how.scales.name], how.streams
-        biases = self.weights[how.bias.name].reshape(len(scales), count)
-        gates = sigmoid(z.reshape(len(z), -1, count) * scales[:, None] + biases)
-        return tuple(
-            np.float32(how.magnitude if p else 1) * gates[:, p] + np.float32(how.eps) for p in range(len(scales))
-        )
+        scales, bias, count = self.weights[how.scales.name], self.weights[how.bias.name], how.streams
+        sums = [
+            z[:, p * count : (p + 1) * count] * scales[p] + bias[p * count : (p + 1) * count] for p in range(how.kinds)
+        ]
+        read, *write = (sigmoid(one) for one in sums)
+        written = [np.float32(how.magnitude) * one + np.float32(how.write_eps) for one in write]
+        gates = (read + np.float32(how.eps), *written)
+        if not how.iterations:
+            return gates
+        m = self.softmax((z[:, 2 * count :] * scales[2] + bias[2 * count :]).reshape(-1, count, count))
+        m = m + np.float32(how.eps)
+        for i in range(how.iterations):
+            if i:
+                m = m / (m.sum(axis=2, keepdims=True) + np.float32(how.eps))
+            m = m / (m.sum(axis=1, keepdims=True) + np.float32(how.eps))
+        return (*gates, m.reshape(len(z), -1))
 
-    def add_to_streams(self, x: Array, found: Array, gates: Array) -> Array:
-        y: Array = x + (gates[:, :, None] * found[:, None]).reshape(x.shape)
+    def add_to_streams(self, x: Array, found: Array, gates: Array, *, matrix: Array | None = None) -> Array:
+        if matrix is not None:
+            count = gates.shape[1]
+            x = np.einsum("tad,tab->tbd", x.reshape(len(x), count, -1), matrix.reshape(-1, count, count))
+        y: Array = (x.reshape(len(x), gates.shape[1], -1) + gates[:, :, None] * found[:, None]).reshape(len(x), -1)
         return y
 
     def softmax(self, x: Array) -> Array:
@@ -512,7 +527,7 @@ class Reference(Ops[Array]):
     ) -> Routing[Array]:
         logits = self.linear(x, router, bias=how.bias, norm=norm) if logits is None else logits
         logits = logits * np.float32(how.logit_scale)
-        scores = sigmoid(logits) if how.scores == "sigmoid" else self.softmax(logits)
+        scores = self._scores(logits, how)
         chosen_by = scores if how.by_score else logits  # logits have the same order as scores
         if how.selection_bias:
             chosen_by = chosen_by + self.weights[how.selection_bias.name]
@@ -522,12 +537,26 @@ class Reference(Ops[Array]):
             shares = self.softmax(np.take_along_axis(logits, experts, axis=1))
         else:
             shares = np.take_along_axis(scores, experts, axis=1)
+        return Routing(experts.astype(np.uint32), self._shares(shares, experts, how))
+
+    def _scores(self, logits: Array, how: Gating) -> Array:
+        if how.scores == "sqrt_softplus":
+            roots: Array = np.sqrt(np.logaddexp(np.float32(0), logits))
+            return roots
+        return sigmoid(logits) if how.scores == "sigmoid" else self.softmax(logits)
+
+    def _shares(self, shares: Array, experts: Array, how: Gating) -> Array:
         if how.normalise:
             shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(LEAST_SUM))
         shares = shares * np.float32(how.scale)
-        if how.answer_scale:
-            shares = shares * self.weights[how.answer_scale.name][experts]
-        return Routing(experts.astype(np.uint32), shares)
+        return shares * self.weights[how.answer_scale.name][experts] if how.answer_scale else shares
+
+    def route_known(
+        self, x: Array, router: Weight, how: Gating, known: Array, *, norm: Rms | None = None
+    ) -> Routing[Array]:
+        experts = known[:, : how.used].astype(np.uint32)
+        scores = self._scores(self.linear(x, router, norm=norm), how)
+        return Routing(experts, self._shares(np.take_along_axis(scores, experts.astype(int), axis=1), experts, how))
 
     def by_group(self, routing: Routing[Array], size: int, scale: float) -> Routing[Array]:
         return Routing(routing.experts // np.uint32(size), routing.shares * np.float32(scale))
@@ -718,26 +747,89 @@ class Reference(Ops[Array]):
                 y[t] = _attend_to_chosen(q[t], keys, keys[..., :inner], chosen[t], sinks)
         return y.reshape(len(z), -1)
 
-    def choose_keys(self, q: Array, k: Array, weights: Array | None, cache: Cache, how: KeyIndex) -> Array:
+    def choose_keys(self, q: Array, k: Array | None, weights: Array | None, cache: Cache, how: KeyIndex) -> Array:
         positions, rows = self.batch.places(cache.window).T
         stored = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
-        back = 0 if how.by_head else how.block - 1
-        stored[rows] = self._rotated(k[:, None], how, np.maximum(positions, back) - back)[:, 0]
-        r = self._rotated(q.reshape(len(q), how.heads, -1), how, positions)
+        back, r = 0 if how.by_head else how.block - 1, q.reshape(len(q), how.heads, -1)
+        if k is not None:
+            stored[rows] = self._rotated(k[:, None], how, np.maximum(positions, back) - back)[:, 0]
+            r = self._rotated(r, how, positions)
         chosen = np.full((len(q), how.lists, how.width), NO_KEY, np.uint32)
         for segment in self.batch.segments:
-            keys = stored[segment.past(cache.window)].astype(np.float32)
+            keys = stored[segment.entries(cache)].astype(np.float32)
             for t, position in zip(range(segment.first, segment.first + segment.count), segment.positions, strict=True):
-                by_head = _block_scores(r[t] @ keys[: position + 1].T, how)
+                length = (position + 1) // cache.stride
+                by_head = _block_scores(r[t] @ keys[:length].T, how)
                 if not how.by_head:
                     by_head = (np.ones(how.heads) if weights is None else weights[t])[None] @ np.maximum(by_head, 0)
                 for i, scores in enumerate(by_head):
                     best = np.sort(np.argsort(-scores, kind="stable")[: how.count])
                     own = (best[:, None] * how.block + np.arange(how.block)).ravel()
-                    rest = [] if how.by_head else range(len(scores) * how.block, position + 1)
-                    own = np.concatenate([own[own <= position], rest])
+                    rest = [] if how.by_head else range(len(scores) * how.block, length)
+                    own = np.concatenate([own[own < length], rest])
                     chosen[t, i, : len(own)] = own
         return chosen
+
+    def turn_heads(self, x: Array, heads: int, rope: Rope, cache: Cache, *, back: bool = False) -> Array:
+        positions = self.batch.places(cache.window)[:, 0].astype(np.int64)
+        return self._last_turned(x.reshape(len(x), heads, -1), rope, -positions if back else positions).reshape(x.shape)
+
+    def write_entries(self, x: Array, cache: Cache, rope: Rope | None = None) -> None:
+        positions, rows = self.batch.places(cache.window).T.astype(np.int64)
+        whole = (positions + 1) % cache.stride == 0
+        x, positions, rows = x[whole], positions[whole], rows[whole]
+        if rope:
+            x = self._last_turned(x[:, None], rope, positions + 1 - cache.stride)[:, 0]
+        stored = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
+        stored[rows // PAGE * (PAGE // cache.step) + rows % PAGE // cache.stride] = x
+
+    def _last_turned(self, x: Array, rope: Rope, positions: Array) -> Array:
+        first = x.shape[-1] - rope.dims
+        factors = factors_of(rope, self.context)
+        turned = rotate(x[..., first:], rope, positions, self.weights[factors.name] if factors else None)
+        return np.concatenate([x[..., :first], turned], axis=-1)
+
+    def compress(self, cache: Cache, bias: Weight, ratio: int) -> Array:
+        biases, stored = self.weights[bias.name].reshape(ratio, -1), self.caches[cache.name][0].reshape(-1, cache.size)
+        width, blocks = biases.shape[1], cache.window // ratio
+        size = width // blocks
+        y = np.zeros((self.batch.rows, size), np.float32)
+        for segment in self.batch.segments:
+            past = segment.past(cache.window)
+            for t, position in zip(range(segment.first, segment.first + segment.count), segment.positions, strict=True):
+                if (position + 1) % ratio:
+                    continue
+                values, gates = [], []
+                for block in range(blocks):
+                    first = position + 1 - (blocks - block) * ratio
+                    if first < 0:
+                        continue
+                    rows, columns = stored[past[first : first + ratio]].astype(np.float32), slice(block * size, None)
+                    values.append(rows[:, :width][:, columns][:, :size])
+                    gates.append((rows[:, width:] + biases)[:, columns][:, :size])
+                p = self.softmax(np.concatenate(gates).T)
+                y[t] = (p * np.concatenate(values).T).sum(axis=1)
+        return y
+
+    def compressed_attention(
+        self, q: Array, cache: Cache, entries: Cache | None, how: Attention, *, chosen: Array | None = None
+    ) -> Array:
+        q = q.reshape(len(q), how.heads, -1) * np.float32(how.scale)
+        sinks = self.weights[how.sinks.name] if how.sinks else None
+        y = np.empty_like(q)
+        for segment in self.batch.segments:
+            near = self.caches[cache.name][0].reshape(-1, cache.size)[segment.past(cache.window)]
+            for t, position in zip(range(segment.first, segment.first + segment.count), segment.positions, strict=True):
+                keys = near[max(0, position + 1 - cache.window) : position + 1]
+                if entries is not None:
+                    far = self.caches[entries.name][0].reshape(-1, entries.size)[segment.entries(entries)]
+                    far = far[: (position + 1) // entries.stride]
+                    if chosen is not None:
+                        far = far[chosen[t][chosen[t] != NO_KEY]]
+                    keys = np.concatenate([keys, far])
+                own = keys.astype(np.float32)[:, None]
+                y[t] = attend(q[t : t + 1], own, own, None, sinks)
+        return y.reshape(len(q), -1)
 
     def write_latents(self, z: Array, cache: Cache, how: LatentAttention) -> None:
         positions, rows = self.batch.places(cache.window).T

@@ -31,6 +31,7 @@ from .vocabulary import (
     Ops,
     Pairing,
     Rms,
+    Rope,
     Routing,
     SlotRows,
     State,
@@ -126,12 +127,14 @@ class Tracer(Ops[Value]):
         return ys
 
     def stream_gates(self, z: Value, how: StreamGates) -> tuple[Value, ...]:
-        _, ys = stack(self.rows, [how.streams] * (z.shape[1] // how.streams))
+        _, ys = stack(self.rows, [how.streams] * how.kinds)
         self._append(nodes.MakeStreamGates(z, how, ys))
-        return ys
+        if not how.iterations:
+            return ys
+        return (*ys, self._made(nodes.MakeStreamMatrix(z, how, Value((self.rows, how.streams**2)))))
 
-    def add_to_streams(self, x: Value, found: Value, gates: Value) -> Value:
-        return self._made(nodes.AddToStreams(x, found, gates, Value(x.shape)))
+    def add_to_streams(self, x: Value, found: Value, gates: Value, *, matrix: Value | None = None) -> Value:
+        return self._made(nodes.AddToStreams(x, found, gates, Value(x.shape), matrix))
 
     def concat(self, x: Value, y: Value) -> Value:
         return self._made(nodes.Concat(x, y, Value((self.rows, x.shape[1] + y.shape[1]))))
@@ -361,6 +364,13 @@ class Tracer(Ops[Value]):
         self._append(nodes.Route(logits, router, how, routing))
         return routing
 
+    def route_known(
+        self, x: Value, router: Weight, how: Gating, known: Value, *, norm: Rms | None = None
+    ) -> Routing[Value]:
+        routing = Routing(Value((self.rows, how.used), np.uint32), Value((self.rows, how.used)))
+        self._append(nodes.RouteKnown(self.linear(x, router, norm=norm), known, router, how, routing))
+        return routing
+
     def by_group(self, routing: Routing[Value], size: int, scale: float) -> Routing[Value]:
         grouped = Routing(Value(routing.experts.shape, np.uint32), Value(routing.shares.shape))
         self._append(nodes.GroupChoices(routing, size, scale, grouped))
@@ -491,11 +501,27 @@ class Tracer(Ops[Value]):
         self._append(nodes.AttendLatent(q, r, cache, how, y, chosen))
         return y
 
-    def choose_keys(self, q: Value, k: Value, weights: Value | None, cache: Cache, how: KeyIndex) -> Value:
-        r, chosen = Value(q.shape), Value((self.rows, how.lists, how.width), np.uint32)
-        self._append(nodes.WriteIndex(k, q, cache, how, r))
+    def choose_keys(self, q: Value, k: Value | None, weights: Value | None, cache: Cache, how: KeyIndex) -> Value:
+        r, chosen = q if k is None else Value(q.shape), Value((self.rows, how.lists, how.width), np.uint32)
+        if k is not None:
+            self._append(nodes.WriteIndex(k, q, cache, how, r))
         self._append(nodes.ChooseKeys(r, weights, cache, how, chosen))
         return chosen
+
+    def turn_heads(self, x: Value, heads: int, rope: Rope, cache: Cache, *, back: bool = False) -> Value:
+        return self._made(nodes.TurnHeads(x, heads, rope, cache, Value(x.shape), back))
+
+    def write_entries(self, x: Value, cache: Cache, rope: Rope | None = None) -> None:
+        self._append(nodes.WriteEntries(x, cache, rope))
+
+    def compress(self, cache: Cache, bias: Weight, ratio: int) -> Value:
+        width = bias.shape[0] // ratio // (cache.window // ratio)
+        return self._made(nodes.Compress(cache, bias, ratio, Value((self.rows, width))))
+
+    def compressed_attention(
+        self, q: Value, cache: Cache, entries: Cache | None, how: Attention, *, chosen: Value | None = None
+    ) -> Value:
+        return self._made(nodes.AttendEntries(q, cache, entries, how, Value(q.shape), chosen))
 
     def write_latents(self, z: Value, cache: Cache, how: LatentAttention) -> None:
         r = Value((self.rows, cache.size - cache.latent))  # z stands in for queries; nothing reads r

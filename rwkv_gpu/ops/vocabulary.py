@@ -16,7 +16,7 @@ import numpy.typing as npt
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus", "relu"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-Scores = Literal["softmax", "sigmoid", "late_softmax"]
+Scores = Literal["softmax", "sigmoid", "sqrt_softplus", "late_softmax"]
 StateType = Literal["f32", "f16"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # the number of each activation in shaders
 Pairing = Literal["normal", "neox"]
@@ -197,6 +197,12 @@ class Cache:
     size: int  # N, the size of a head
     latent: int = 0  # leading dims of a key that are its value; 0 if values are stored separately
     window: int = 0  # attention window including the query's position, older positions may be dropped; 0: unlimited
+    stride: int = 1  # positions of an entry, which is complete with the last of them: a power of two
+
+    @property
+    def step(self) -> int:
+        """Positions of a row of a page; a page has at least one row."""
+        return min(self.stride, PAGE)
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -348,10 +354,17 @@ class StreamGates:
     """Parameters of gates of S residual streams (hyper-connections)."""
 
     streams: int  # S
-    scales: Weight  # [P], of the P kinds of gates: those that read, and, if any, those that write
-    bias: Weight  # [P · S]
-    eps: float  # is added to gates
+    scales: Weight  # [P], of the P kinds of gates: those that read, and, if any, those that write; [3] with a matrix
+    bias: Weight  # [P · S]; [(2 + S) · S] with a matrix
+    eps: float  # is added to gates that read
     magnitude: float = 1.0  # of gates that write
+    write_eps: float = 0.0  # is added to gates that write
+    iterations: int = 0  # of the matrix between streams; 0 without this matrix, which has scales[2] and further biases
+
+    @property
+    def kinds(self) -> int:
+        """The number of kinds of gates."""
+        return min(2, self.scales.shape[0])
 
 
 @dataclass(frozen=True)
@@ -652,13 +665,19 @@ class Ops(Protocol[Tensor]):
         """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t]; y_0 without add"""
 
     def stream_gates(self, z: Tensor, how: StreamGates) -> tuple[Tensor, ...]:
-        """y_p[t, s] = m_p · sigmoid(scales[p] · z[t, p · S + s] + bias[p · S + s]) + eps, for each kind of gates [T, S]
+        """y_p[t, s] = m_p · sigmoid(scales[p] · z[t, p · S + s] + bias[p · S + s]) + eps_p, for each kind p, [T, S]
 
-        m_p is 1 for gates that read, and the magnitude for those that write.
+        m_p is 1 for gates that read, and the magnitude for those that write. With iterations, a last result is the
+        matrix m [T, S · S] between streams: m[t, a · S + b] begins as the softmax over b of scales[2] · z + bias, plus
+        eps, in the columns from 2 · S on. Then its columns (over a) and rows are divided by their sums + eps in turns,
+        the columns `iterations` times.
         """
 
-    def add_to_streams(self, x: Tensor, found: Tensor, gates: Tensor) -> Tensor:
-        """y[t, s · D + d] = x[t, s · D + d] + gates[t, s] · found[t, d], of S streams in one row: y [T, S · D]"""
+    def add_to_streams(self, x: Tensor, found: Tensor, gates: Tensor, *, matrix: Tensor | None = None) -> Tensor:
+        """y[t, s · D + d] = x[t, s · D + d] + gates[t, s] · found[t, d], of S streams in one row: y [T, S · D]
+
+        With a matrix, the streams are mixed first: sum over a of m[t, a · S + s] · x[t, a · D + d] replaces x.
+        """
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """z[t] = [x[t] | y[t]]"""
@@ -845,6 +864,11 @@ class Ops(Protocol[Tensor]):
         by answer_scale_e. `logits` are W norm(x) + bias, if already computed.
         """
 
+    def route_known(
+        self, x: Tensor, router: Weight, how: Gating, known: Tensor, *, norm: Rms | None = None
+    ) -> Routing[Tensor]:
+        """Like `route`, with experts that are known: the first columns of `known` [T, n], as floats"""
+
     def by_group(self, routing: Routing[Tensor], size: int, scale: float) -> Routing[Tensor]:
         """Maps groups of `size` experts to one expert each: e // size, scale · shares; a row may get an expert twice"""
 
@@ -962,7 +986,7 @@ class Ops(Protocol[Tensor]):
         If positions are `chosen` for each row, as `choose_keys` returns them, j takes only these.
         """
 
-    def choose_keys(self, q: Tensor, k: Tensor, weights: Tensor | None, cache: Cache, how: KeyIndex) -> Tensor:
+    def choose_keys(self, q: Tensor, k: Tensor | None, weights: Tensor | None, cache: Cache, how: KeyIndex) -> Tensor:
         """The positions of the `count` blocks with the largest scores, ascending, then `NO_KEY`. uint32 [T, lists, W]
 
         score[t, b] = sum_h weights[t, h] · relu(q[t, h] · K[j]), j the last position of block b; weights [T, H] default
@@ -970,6 +994,33 @@ class Ops(Protocol[Tensor]):
         head, and score[t, h, b] = max over j in b of q[t, h] · K[j]; the last blocks have the largest scores.
         Of equal scores the earlier block is chosen. The first or last dims of q [T, H · N] are rotated by the position
         of t, those of k [T, N] by that of t (`by_head`), or that of t - B + 1; then k goes to the pages of the cache.
+        Without k, both are written and rotated already. In a cache of entries, these take the place of positions.
+        """
+
+    def turn_heads(self, x: Tensor, heads: int, rope: Rope, cache: Cache, *, back: bool = False) -> Tensor:
+        """x [T, heads · N], the last dims of each head rotated by the row's position, or `back` by it"""
+
+    def write_entries(self, x: Tensor, cache: Cache, rope: Rope | None = None) -> None:
+        """Writes the rows of x [T, N] that complete an entry to the pages of the cache, which has keys only.
+
+        The last dims are rotated by the first position of the entry.
+        """
+
+    def compress(self, cache: Cache, bias: Weight, ratio: int) -> Tensor:
+        """y[t, n] = sum_j p_j v_j, p = softmax_j(g_j + bias[position of j mod ratio]), for rows that complete a block
+
+        A block has `ratio` positions. A row of the cache is [v | g], with C numbers of each for every n: [T, N · C]
+        each. With C = 1, j runs over the block. With C = 2, it also runs over the block before, if there is one; that
+        has the first N of v and g, the block itself the last. Other rows are zeros. y [T, N], bias [ratio, N · C]
+        """
+
+    def compressed_attention(
+        self, q: Tensor, cache: Cache, entries: Cache | None, how: Attention, *, chosen: Tensor | None = None
+    ) -> Tensor:
+        """y[t, h] = sum_j softmax_j(scale · q[t, h] · k[j]) k[j], over the window of the cache, and complete entries
+
+        All heads share the keys. Of the entries, j takes all that are complete at the position of t, or those that are
+        `chosen`. A sink is one more score in the softmax of its head.
         """
 
     def write_latents(self, z: Tensor, cache: Cache, how: LatentAttention) -> None:

@@ -14,6 +14,31 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# route_known: experts = known, their shares from their logits      one lane per row
+// needs gating: weight_of; moe/shares: share_scale
+@group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
+@group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]
+@group(0) @binding(3) var<storage, read_write> shares: array<f32>;      // [T, USED]
+@group(0) @binding(4) var<storage, read> known: array<f32>;             // [T, K]
+
+fn run(group: u32, lane: u32) {
+    let t = group * WG + lane;
+    if t >= step.rows {
+        return;
+    }
+    var sum = 0.0;
+    for (var j = 0u; j < USED; j++) {
+        let e = min(u32(known[t * K + j]), E - 1u);
+        experts[t * USED + j] = e;
+        sum += weight_of(x[t * E + e], 0.0);
+    }
+    let scale = share_scale(0.0, sum);
+    for (var j = 0u; j < USED; j++) {
+        let e = min(u32(known[t * K + j]), E - 1u);
+        shares[t * USED + j] = scale * weight_of(x[t * E + e], 0.0);
+    }
+}
+
 //# shares: Converts the logits of the chosen experts to their shares.
 // needs gating: whole
 // The factor of a chosen expert's weight. The sums are over the weights of all experts, and of the chosen ones.
@@ -148,6 +173,12 @@ const OF_ALL = true;
 
 fn weight_of(logit: f32, most: f32) -> f32 { return exp(logit - most); }
 fn whole(of_all: f32, _of_chosen: f32) -> f32 { return of_all; }
+
+//# gating/sqrt_softplus: A score is the root of the softplus of the logit.
+const OF_ALL = false;
+
+fn weight_of(logit: f32, _most: f32) -> f32 { return sqrt(max(logit, 0.0) + log(1.0 + exp(-abs(logit)))); }
+fn whole(_of_all: f32, _of_chosen: f32) -> f32 { return 1.0; }
 
 //# glu/activated
 // needs lib/activation: activation

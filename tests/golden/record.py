@@ -558,6 +558,80 @@ def dots3(seed: int, layers: int = 3) -> Made:
     return tensors, keys | own
 
 
+def deepseek4(seed: int) -> Made:
+    """A small DeepSeek-V4: layers with a window alone, with overlapping blocks and an indexer, and with long blocks."""
+    ratios, width, heads, size, low, groups, out_low, index_heads, index_size = (
+        [0, 4, 128, 4],
+        64,
+        4,
+        32,
+        40,
+        2,
+        24,
+        8,
+        64,
+    )
+    tensors, keys = routed(transformer(seed, FEW_EXPERTS, experts=4, layers=4), shared=32)
+    g, streams, vocabulary = Source(seed + 1), 4, len(tensors["token_embd.weight"][0])
+
+    def compressor(at: str, numbers: int, ratio: int) -> Tensors:
+        whole = (2 if ratio == 4 else 1) * numbers
+        return {
+            f"{at}_kv.weight": (g.matrix(whole, width), "F16"),
+            f"{at}_gate.weight": (g.matrix(whole, width, gain=2), "F16"),
+            f"{at}_ape.weight": (10 * g.vector(ratio * whole).reshape(ratio, whole), "F32"),
+            f"{at}_norm.weight": (g.vector(numbers, 1), "F32"),
+        }
+
+    rows = (2 + streams) * streams
+    for at, scales, count in [
+        ("output_hc", 1, streams),
+        *((f"blk.{i}.hc_{name}", 3, rows) for i in range(4) for name in ("attn", "ffn")),
+    ]:
+        tensors |= {
+            f"{at}_fn.weight": (g.matrix(count, streams * width), "F32"),
+            f"{at}_base.weight": (5 * g.vector(count), "F32"),
+            f"{at}_scale.weight": (g.vector(scales, 1), "F32"),
+        }
+    for i, ratio in enumerate(ratios):
+        at = f"blk.{i}.attn"
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"{at}_{name}.weight"]
+        tensors |= {
+            f"{at}_q_a.weight": (g.matrix(low, width), "F16"),
+            f"{at}_q_a_norm.weight": (g.vector(low, 1), "F32"),
+            f"{at}_q_b.weight": (g.matrix(heads * size, low), "F16"),
+            f"{at}_kv.weight": (g.matrix(size, width), "Q8_0"),
+            f"{at}_kv_a_norm.weight": (g.vector(size, 2), "F32"),
+            f"{at}_output_a.weight": (g.matrix(groups * out_low, heads // groups * size), "Q8_0"),
+            f"{at}_output_b.weight": (g.matrix(width, groups * out_low), "F16"),
+            f"{at}_sinks.weight": (g.vector(heads, 1), "F32"),
+        }
+        if ratio:
+            tensors |= compressor(f"{at}_compressor", size, ratio)
+        if ratio == 4:
+            tensors |= compressor(f"blk.{i}.indexer_compressor", index_size, ratio) | {
+                f"blk.{i}.indexer.attn_q_b.weight": (g.matrix(index_heads * index_size, low), "F16"),
+                f"blk.{i}.indexer.proj.weight": (g.matrix(index_heads, width), "F32"),
+            }
+        if i:
+            tensors[f"blk.{i}.exp_probs_b.bias"] = g.vector(4), "F32"
+        else:
+            chosen = g.rng.permuted(np.tile(np.arange(4, dtype=np.int32), (vocabulary, 1)), axis=1)[:, :2]
+            tensors[f"blk.{i}.ffn_gate_tid2eid.weight"] = np.ascontiguousarray(chosen), "I32"
+    own: Keys = {
+        "attention.head_count": heads, "attention.head_count_kv": 1, "attention.key_length": size,
+        "attention.value_length": size, "attention.q_lora_rank": low, "attention.sliding_window": 8,
+        "attention.output_group_count": groups, "attention.output_lora_rank": out_low,
+        "attention.compress_ratios": ratios, "attention.compress_rope_freq_base": 2000.0, "hash_layer_count": 1,
+        "attention.indexer.head_count": index_heads, "attention.indexer.key_length": index_size,
+        "attention.indexer.top_k": 3, "hyper_connection.count": streams, "hyper_connection.epsilon": 0.001,
+        "hyper_connection.sinkhorn_iterations": 5, "swiglu_clamp_exp": [0.4] * 4, "swiglu_clamp_shexp": [0.5] * 4,
+        "rope.dimension_count": 8, "embedding_length_out": streams * width,
+    }  # fmt: skip
+    return tensors, keys | YARN | SIGMOID | own | {"expert_gating_func": 4}
+
+
 def hyper(seed: int) -> Made:
     """A small Hy4: four residual streams, sinks, gates for each number, clamped experts, indexers in two of three
     layers.
@@ -1505,6 +1579,7 @@ MODELS = {
     "rnd1": lambda: unmasking(transformer(164, FEW_EXPERTS, experts=4, norms=True), shifted=True),
     "deepseek32": lambda: indexed(151, 2, (0, 1), YARN | SIGMOID | {"rope.scaling.yarn_log_multiplier": 0.1}),
     "dots3note": lambda: dots3(185),
+    "deepseek4": lambda: deepseek4(194),
     "hy_v4": lambda: hyper(191),
     "glm-dsa": lambda: indexed(153, 3, (0, 2), {"attention.indexer.types": [True, False, True]}),
 }
@@ -1692,7 +1767,9 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
     vocabulary(writer, arch, len(tensors["token_embd.weight"][0]))
     for name, (data, kind) in tensors.items():
         with mock.patch.dict(gguf.GGML_QUANT_SIZES, UNKNOWN):
-            writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)
+            writer.add_tensor(
+                name, data, raw_dtype=None if data.dtype in (np.float32, np.int32) else BY_NAME[kind].type
+            )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -1723,7 +1800,7 @@ def twins(values: Tensors) -> tuple[Tensors, Tensors]:
     """Returns the tensors as stored in the file, and the same in float32."""
     kept, plain = {}, {}
     for seed, (tensor, (array, kind)) in enumerate(values.items()):
-        if kind == "F32":
+        if kind in ("F32", "I32"):
             kept[tensor] = plain[tensor] = array, kind
             continue
         raw = blocks(array, kind, seed)
@@ -1767,7 +1844,7 @@ def record(name: str) -> None:
     if name in MODELS and arch not in (*RECOMBINED, "qwen4exp"):
         answers |= greedy(model)
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
-    if name in LONG:
+    if name in (*LONG, "deepseek4"):
         tokens = np.random.default_rng(6).integers(3, 260, LONG_TOKENS)
         logits = said(model, tokens)[LONG_ROWS]
         np.savez_compressed(HERE / f"{stem}.long.npz", tokens=tokens, rows=np.array(LONG_ROWS), exact_logits=logits)

@@ -70,6 +70,7 @@ gemma3n          gemma3n          google/gemma-3n-E2B-it                   llama
 deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2  deepseek-llm  b   {DEEPSEEK}
 deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
 deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2-Exp            gpt2  deepseek-v3   b   {DEEPSEEK}
+deepseek4        deepseek4        deepseek-ai/DeepSeek-V4-Flash            gpt2  deepseek-v3   b   {DEEPSEEK}
 dots3note        dots3note        dots-studio/dots3-note-prev              gpt2  qwen2         B   {QWEN} eot=<|endofassistant|>
 glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 dream            dream            Dream-org/Dream-v0-Instruct-7B           gpt2  qwen2         B   bos=<|beginoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mask|> -=<|im_start|> -=<|im_end|>
@@ -165,6 +166,7 @@ TEMPLATES = {
     "MiniMaxAI/MiniMax-M3": "MiniMax-M3",
     "XHToken/Spark-X2.5-1.7B": "Spark2.5",
     "tencent/Hy3": "tencent-Hy3",
+    "deepseek-ai/DeepSeek-V4-Flash": "deepseek-ai-DeepSeek-V4",
     "stepfun-ai/Step-3.7-Flash": "StepFun3.5-Flash",
     "poolside/Laguna-XS.2": "poolside-Laguna-XS.2",
     "Qwen/Qwen2.5-7B-Instruct": "Qwen-Qwen2.5-7B-Instruct",

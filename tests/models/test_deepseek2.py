@@ -312,7 +312,7 @@ def test_yarn_scales_whole_scores_and_not_only_rotated_parts(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "error", "says"),
     [
-        ("expert_gating_func", 4, UnsupportedModel, "expert_gating_func 4"),
+        ("expert_gating_func", 5, UnsupportedModel, "expert_gating_func 5"),
         ("expert_group_count", 5, UnsupportedModel, "in 2 of 5 groups"),
         ("attention.key_length_mla", 16, BadFile, "more than the 16 dims that rotate"),
         ("rope.dimension_count", 12, UnsupportedModel, "multiples of 8"),

@@ -184,10 +184,26 @@ def test_branches_read_streams_and_add_to_them(device, streams):
     inputs = {"z": normal(5, 2 * streams), "x": normal(5, 33 * streams, seed=1)}
 
     def says(g, w, z, x):
-        read, write = g.stream_gates(z, StreamGates(streams, w["scales"], w["bias"], 1e-2, 2.5))
+        read, write = g.stream_gates(z, StreamGates(streams, w["scales"], w["bias"], 1e-2, 2.5, 0.1))
         return {"y": g.add_to_streams(x, g.row_matrix(read, x), write)}
 
     assert_same(device, says, arrays, inputs, tolerance=1e-5)  # exponentials
+
+
+@pytest.mark.parametrize("streams", [2, 4])
+def test_a_matrix_mixes_streams(device, streams):
+    count = (2 + streams) * streams
+    arrays = {"scales": normal(3, seed=3), "bias": normal(count, seed=4)}
+    inputs = {"z": normal(5, count), "x": normal(5, 33 * streams, seed=1), "found": normal(5, 33, seed=2)}
+
+    def says(g, w, z, x, found):
+        _, write, matrix = g.stream_gates(z, StreamGates(streams, w["scales"], w["bias"], 1e-3, 2.0, iterations=6))
+        return {"y": g.add_to_streams(x, found, write, matrix=matrix), "matrix": matrix}
+
+    assert_same(device, says, arrays, inputs, tolerance=1e-5)  # exponentials
+    found = on_cpu(says, arrays, inputs)["matrix"].reshape(5, streams, streams)
+    for axis in (1, 2):
+        np.testing.assert_allclose(found.sum(axis=axis), 1, atol=0.02)  # nearly, after six turns
 
 
 @pytest.mark.parametrize(("rows", "width"), SHAPES)

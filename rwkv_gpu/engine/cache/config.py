@@ -144,7 +144,7 @@ class CacheConfig:
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
         """The shape of one layer's keys, and of its values if they are stored."""
-        return self.pages_of(cache.window), PAGE, cache.heads, self.format_of(cache).width(cache.size)
+        return self.pages_of(cache.window), PAGE // cache.step, cache.heads, self.format_of(cache).width(cache.size)
 
     def format_of(self, cache: Cache) -> KVFormat:
         """The number format of a cache."""
@@ -156,7 +156,7 @@ class CacheConfig:
 
     def page_bytes(self, cache: Cache) -> int:
         """Bytes of one page of one layer's keys; its values take the same, if they are stored."""
-        return PAGE * cache.heads * self.format_of(cache).nbytes(cache.size)
+        return PAGE // cache.step * cache.heads * self.format_of(cache).nbytes(cache.size)
 
     def state_bytes(self, state: State) -> int:
         """Bytes of all pages of one state."""

@@ -69,10 +69,11 @@ class PagedKVCache(ABC):
         for cache in self.caches:
             held = self._pager_of(cache).held(slot)
             first = length - self.cache_config.kept(cache, length) - held.first * PAGE
+            end = -(-(length - held.first * PAGE) // cache.step)  # in rows, of which a page has PAGE / step
             for what, name in enumerate(names(cache)):
                 parts = [self._read_pages(cache, what, pages) for pages in neighbours(held.pages)]
                 whole = np.concatenate(parts).reshape(-1, *parts[0].shape[2:]) if parts else self._empty(cache, 0)
-                arrays[name] = whole[first : length - held.first * PAGE]
+                arrays[name] = whole[first // cache.step : end]
         return arrays
 
     def write(self, slot: int, arrays: Mapping[str, Array]) -> None:
@@ -81,10 +82,11 @@ class PagedKVCache(ABC):
         for cache in self.caches:
             held = self._pager_of(cache).held(slot)
             for what, name in enumerate(names(cache)):
-                whole = self._empty(cache, len(held.pages) * PAGE)
-                end = length - held.first * PAGE
+                each = PAGE // cache.step
+                whole = self._empty(cache, len(held.pages) * each)
+                end = -(-(length - held.first * PAGE) // cache.step)
                 whole[end - len(arrays[name]) : end] = arrays[name]
-                paged, at = whole.reshape(len(held.pages), PAGE, *whole.shape[1:]), 0
+                paged, at = whole.reshape(len(held.pages), each, *whole.shape[1:]), 0
                 for pages in neighbours(held.pages):
                     self._write_pages(cache, what, pages, paged[at : at + len(pages)])
                     at += len(pages)

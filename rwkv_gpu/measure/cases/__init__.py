@@ -9,6 +9,7 @@ from . import (
     adapters,
     attention,
     dense,
+    entries,
     latent,
     linear,
     main_memory,
@@ -34,6 +35,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from recurrence.cases(can)
     yield from attention.cases(can)
     yield from latent.cases(can)
+    yield from entries.cases(can)
     yield from moe.cases(can)
     yield from main_memory.cases(can)
     yield from sampling.cases(can)

@@ -193,12 +193,17 @@ def streams(can: Capabilities) -> Iterator[Trial]:
     yield Trial("predict_streams", "", "map", tuning, predicted, {"coefs": coefs} | xs_of, allowed=allowed)
 
     def gates(g: Any, w: Any, z: Array) -> Any:
-        return g.add(*g.stream_gates(z, StreamGates(4, w["scales"], w["bias"], 1e-2, 2.0)))
+        return g.add(*g.stream_gates(z, StreamGates(4, w["scales"], w["bias"], 1e-2, 2.0, 0.1)))
 
-    weights = {"scales": Stored.of(normal(2)), "bias": Stored.of(normal(8, seed=1))}
-    yield Trial(
-        "stream_gates", "", "map", tuning, gates, {"z": normal(3, 8)}, weights, CLOSE.result
-    )  # fmt: skip
+    def mixed(g: Any, w: Any, z: Array, x: Array, found: Array) -> Any:
+        _, write, matrix = g.stream_gates(z, StreamGates(4, w["scales"], w["bias"], 1e-2, 2.0, iterations=3))
+        return g.add_to_streams(x, found, write, matrix=matrix)
+
+    for compute, count, more in ((gates, 8, {}), (mixed, 24, {"x": normal(3, 528), "found": rows["y"]})):
+        weights = {"scales": Stored.of(normal(3 if more else 2)), "bias": Stored.of(normal(count, seed=1))}
+        what = "a matrix between streams" if more else ""
+        given = {"z": normal(3, count)} | more
+        yield Trial("stream_gates", what, "map", tuning, compute, given, weights, CLOSE.result)
     added = {"x": normal(3, 528), "found": rows["y"], "gates": coefs[:, :4].copy()}
     yield Trial(
         "add_to_streams", "", "map", tuning, lambda g, _, x, found, gates: g.add_to_streams(x, found, gates), added,

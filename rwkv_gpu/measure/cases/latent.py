@@ -84,7 +84,7 @@ def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str, window: int = 0) -> Trial:
     """Six heads over latents of 48 dimensions, of which 16 are rotated."""
-    heads, (batch, pages) = 6, _rows(step)
+    heads, (batch, pages) = 6, rows_of(step)
     latents = normal(pages, PAGE, 1, 48, seed=1).astype(KV_FORMATS[kind].dtype)
     widths = {"q": heads * 32, "q_rope": heads * 40, "z": 48}
 
@@ -126,7 +126,7 @@ def _chosen(tuning: Tuning, kind: KVType, step: str, rope: Rope | None) -> Trial
 
 def _chosen_blocks(tuning: Tuning, kind: KVType, step: str, what: str, how: KeyIndex) -> Trial:
     """Attention of six heads, with two KV heads, to blocks that an indexer chooses."""
-    heads, size, (batch, pages) = 6, 64, _rows(step)
+    heads, size, (batch, pages) = 6, 64, rows_of(step)
     widths = {"q": heads * size, "k": 2 * size, "v": 2 * size, "iq": how.heads * 32, "ik": 32}
     inputs = {n: normal(batch.rows, width, seed=i) for i, (n, width) in enumerate(widths.items())}
     keys, values, index = (normal(pages, PAGE, *shape, seed=1) for shape in ((2, size), (2, size), (1, 32)))
@@ -146,7 +146,7 @@ def _chosen_blocks(tuning: Tuning, kind: KVType, step: str, what: str, how: KeyI
     )  # fmt: skip
 
 
-def _rows(step: str) -> tuple[Batch, int]:
+def rows_of(step: str) -> tuple[Batch, int]:
     """The rows of a step, and the total pages."""
     if step not in STEPS:
         return unlike_rows()

@@ -47,6 +47,8 @@ def _gatings(w: Any) -> dict[str, Gating]:
         "sigmoid, biased": Gating(4, "sigmoid", normalise=True, scale=2.5, selection_bias=w["bias"]),
         "softmax, biased": Gating(4, selection_bias=w["bias"]),
         "sigmoid, answers scaled": Gating(4, "sigmoid", logit_scale=0.5, answer_scale=w["scales"]),
+        "root of softplus": Gating(4, "sqrt_softplus", normalise=True),
+        "root of softplus, biased": Gating(4, "sqrt_softplus", scale=1.5, selection_bias=w["bias"]),
         "sigmoid, groups": Gating(4, "sigmoid", groups=2, groups_used=1),
     }
 
@@ -58,7 +60,8 @@ def _routes(can: Capabilities) -> Iterator[Trial]:
             "router": Stored.of(normal(count, 48, seed=1)), "bias": Stored.of(normal(count, seed=2)),
             "scales": Stored.of(normal(count, seed=3)),
         }  # fmt: skip
-        for what in ("softmax", "late softmax", "sigmoid, answers scaled") if count > 64 else _gatings(weights):
+        some = "softmax", "late softmax", "sigmoid, answers scaled", "root of softplus"
+        for what in some if count > 64 else _gatings(weights):
             yield Trial(
                 "route", f"{part} of {count}, {what}", name, tuning,
                 lambda g, w, x, what=what, part=part: getattr(g.route(x, w["router"], _gatings(w)[what]), part),
@@ -67,7 +70,16 @@ def _routes(can: Capabilities) -> Iterator[Trial]:
 
 
 def _groups(can: Capabilities) -> Iterator[Trial]:
-    """Trials of both results of a grouped routing: expert ids and shares."""
+    """Trials of both results of a grouped routing, and of known experts: expert ids and shares."""
+    for part in ("experts", "shares"):
+        yield Trial(
+            "route_known", part, "map", default_tuning(can),
+            lambda g, w, x, known, part=part: getattr(
+                g.route_known(x, w["router"], Gating(3, "sqrt_softplus", normalise=True, scale=2.5), known), part
+            ),
+            {"x": normal(5, 48), "known": np.arange(20, dtype=np.float32).reshape(5, 4) % 7},
+            {"router": Stored.of(normal(7, 48, seed=1))}, CLOSE.result,
+        )  # fmt: skip
     chosen = {"experts": np.arange(10, dtype=np.uint32).reshape(5, 2), "shares": normal(5, 2)}
     for part in chosen:
         yield Trial(

@@ -213,7 +213,7 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
         context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
     )
     if partition.runs > 1:
-        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op), every_run=True)
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op), cut="attention/every_run")
 
 
 def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> Links:
@@ -313,9 +313,9 @@ def reduce_runs(
     y: Value,
     sink: Links | None = None,
     *,
-    every_run: bool = False,
+    cut: str | None = None,
 ) -> None:
-    """Emits the reduction of the runs of each head: `every_run`, or only those that a row has.
+    """Emits the reduction of the runs of each head. The part `cut` counts those of a row, by default by its length.
 
     Several lanes share a vec4. Several workgroups share a head if there would be too few workgroups otherwise.
     """
@@ -335,7 +335,7 @@ def reduce_runs(
         cache.name,
         (
             "attention/split_reduce",
-            *(("attention/every_run", "attention/run_sums") if every_run else joining(partition.shares)),
+            *((cut, "attention/run_sums") if cut else joining(partition.shares)),
             partition.reach,
             *sink.parts,
             "lib/lanes/plain",

@@ -19,6 +19,7 @@ from ..nodes import (
     Embed,
     Kernel,
     MakeStreamGates,
+    MakeStreamMatrix,
     Map,
     MatchLength,
     MeanParts,
@@ -274,17 +275,28 @@ def correct(to: Lowering, node: Node, op: CorrectStreams) -> None:
 
 
 def stream_gates(to: Lowering, node: Node, op: MakeStreamGates) -> None:
-    how, kinds = op.how, len(op.ys)
+    how = op.how
     constants: dict[str, Constant] = {
-        "STREAMS": how.streams, "KINDS": kinds, "EPS": float(how.eps), "MAGNITUDE": float(how.magnitude),
+        "STREAMS": how.streams, "COLUMNS": op.z.shape[1], "KINDS": len(op.ys), "EPS": float(how.eps),
+        "WRITE_EPS": float(how.write_eps), "MAGNITUDE": float(how.magnitude),
     }  # fmt: skip
     operands = {"scales": to.vector(how.scales), "bias": to.vector(how.bias)}
     to.emit_elements(node, ("streams/gates",), constants, operands, count=node.rows * how.streams)
 
 
+def stream_matrix(to: Lowering, node: Node, op: MakeStreamMatrix) -> None:
+    how = op.how
+    constants: dict[str, Constant] = {
+        "STREAMS": how.streams, "COLUMNS": op.z.shape[1], "EPS": float(how.eps), "ITERATIONS": how.iterations,
+    }  # fmt: skip
+    operands = {"scales": to.vector(how.scales), "bias": to.vector(how.bias)}
+    to.emit_elements(node, ("streams/matrix",), constants, operands, count=node.rows)
+
+
 def add_to_streams(to: Lowering, node: Node, op: AddToStreams) -> None:
     constants = {"D": op.found.shape[1], "STREAMS": op.gates.shape[1]}
-    to.emit_elements(node, ("streams/add",), constants, count=node.rows * op.x.shape[1])
+    mix = "streams/mix/none" if op.matrix is None else "streams/mix/matrix"
+    to.emit_elements(node, ("streams/add", mix), constants, count=node.rows * op.x.shape[1])
 
 
 def match_length(to: Lowering, node: Node, op: MatchLength) -> None:

@@ -3,10 +3,11 @@
 import numpy as np
 
 from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
 from ..graph import Node
 from ..nodes import ChooseKeys, WriteIndex
 from ..values import Operand, Value
-from ..vocabulary import NO_KEY, PAGE
+from ..vocabulary import NO_KEY, PAGE, Cache
 from .attention import rope_operand
 from .context import Lowering
 
@@ -74,6 +75,7 @@ def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
             "CANDIDATES": candidates,
             "MAX_PAGES": caches.max_pages,
             "PAGE": PAGE,
+            **strides(op.cache),
             "WG": min(SCORING_LANES, to.can.max_invocations),
         }
         | ({"RECENT": how.recent} if how.by_head else {}),
@@ -82,6 +84,11 @@ def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
         fixed_bytes=0,
         context_cost=ContextCost(0, fmt.nbytes(size), 2 * how.heads * size, 0),
     )
+
+
+def strides(cache: Cache) -> dict[str, Constant]:
+    """The positions of an entry of a cache, and of a row of its pages."""
+    return {"ENTRY": cache.stride, "PER_ROW": cache.step}
 
 
 def pages_of_rows(to: Lowering) -> str:

@@ -19,7 +19,7 @@ from ..values import Operand, Value
 from ..vocabulary import NO_KEY, PAGE, Cache
 from .attention import BLOCKS, NO_SINK, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
 from .context import Lowering, Runs
-from .key_index import pages_of_rows
+from .key_index import pages_of_rows, strides
 
 
 def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
@@ -96,7 +96,7 @@ def _reduce(to: Lowering, node: Node, op: AttendLatent, partition: LatentPartiti
         parts = ["attention/sink/logit", "attention/vectors", *(part for part in PLAIN_ANSWER if part not in NO_SINK)]
         rest = Links(parts, {"SINKS": 0}, {"vectors": to.vector(sinks)})
     how = AttentionPartition(partition.heads, 1, size, window, 1, 1, grain, shares)
-    reduce_runs(to, node, op.cache, how, found, op.y, rest, every_run=partition.runs == 1)
+    reduce_runs(to, node, op.cache, how, found, op.y, rest, cut="attention/every_run" if partition.runs == 1 else None)
 
 
 def _kernel(
@@ -139,7 +139,7 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
         | partition.split
         | scales
         | {"MAX_PAGES": caches.max_pages, "KEYS": partition.keys, "CHUNK": partition.chunk}
-        | {"COUNT": count, "NO_KEY": NO_KEY},
+        | {"COUNT": count, "NO_KEY": NO_KEY, "RUN": 0, **strides(op.cache)},
         {"keys": keys, **written},
         groups=node.rows * -(-heads // partition.queries),
         fixed_bytes=0,

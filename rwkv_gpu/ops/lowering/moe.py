@@ -11,7 +11,7 @@ from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
 from ..elementwise import ELEMENTWISE
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
-from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, SortChoices
+from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, RouteKnown, SortChoices
 from ..nodes.stage import Links
 from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
@@ -68,6 +68,19 @@ def route(to: Lowering, node: Node, op: Route) -> None:
     operands = _chosen(op) | _extras(to, how) | {"x": op.logits}
     shader = (*parts, f"lib/lanes/{to.tuning.lanes.reduce}")
     to.emit(node, op.router.name, shader, _routing(op) | lanes, operands, groups=node.rows)
+
+
+def route_known(to: Lowering, node: Node, op: RouteKnown) -> None:
+    how = op.how
+    constants: dict[str, Constant] = {
+        "E": op.router.shape[0], "USED": how.used, "K": op.known.shape[1], "NORMALISE": int(how.normalise),
+        "LEAST_SUM": LEAST_SUM, "SHARE_SCALE": float(how.scale),
+    }  # fmt: skip
+    operands: dict[str, Operand] = {
+        "experts": op.routing.experts, "shares": op.routing.shares, "x": op.logits, "known": op.known,
+    }  # fmt: skip
+    shader = ("moe/route_known", *_gating(how))
+    to.emit_elements(node, shader, constants, operands, count=node.rows, name=op.router.name)
 
 
 def group_choices(to: Lowering, node: Node, op: GroupChoices) -> None:

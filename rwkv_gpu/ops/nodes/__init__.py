@@ -4,7 +4,19 @@ The last fields of an op, which default to None, are filled in by passes.
 """
 
 from .adapters import Adapted, AdapterDown, AdapterUp
-from .attention import Attend, AttendLatent, ChooseKeys, HeadLinear, WriteIndex, WriteKeys, WriteLatent
+from .attention import (
+    Attend,
+    AttendEntries,
+    AttendLatent,
+    ChooseKeys,
+    Compress,
+    HeadLinear,
+    TurnHeads,
+    WriteEntries,
+    WriteIndex,
+    WriteKeys,
+    WriteLatent,
+)
 from .conv import CentredConv1d, Conv1d
 from .dense import (
     AddToStreams,
@@ -16,6 +28,7 @@ from .dense import (
     KeepRows,
     Kernel,
     MakeStreamGates,
+    MakeStreamMatrix,
     Map,
     MatchLength,
     MeanParts,
@@ -35,7 +48,7 @@ from .dense import (
     Turn,
 )
 from .linear import Gemm, Quantise
-from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, SortChoices
+from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, RouteKnown, SortChoices
 from .recurrence import (
     GatedDeltaRule,
     GroupNorm,
@@ -56,10 +69,12 @@ __all__ = [
     "AdapterUp",
     "AddToStreams",
     "Attend",
+    "AttendEntries",
     "AttendLatent",
     "ByRow",
     "CentredConv1d",
     "ChooseKeys",
+    "Compress",
     "Concat",
     "Conv1d",
     "Copy",
@@ -78,6 +93,7 @@ __all__ = [
     "Lerp",
     "LightningAttention",
     "MakeStreamGates",
+    "MakeStreamMatrix",
     "Map",
     "MatchLength",
     "MeanParts",
@@ -90,6 +106,7 @@ __all__ = [
     "Quantise",
     "ResizeHeads",
     "Route",
+    "RouteKnown",
     "RowBefore",
     "RowMatrix",
     "Sample",
@@ -103,8 +120,10 @@ __all__ = [
     "TokenNumbers",
     "TokenShift",
     "Turn",
+    "TurnHeads",
     "Wkv4",
     "Wkv6",
+    "WriteEntries",
     "WriteIndex",
     "WriteKeys",
     "WriteLatent",

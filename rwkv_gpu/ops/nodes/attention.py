@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ..graph import Op
 from ..values import Quantised, Value
-from ..vocabulary import Attention, Cache, KeyIndex, LatentAttention, Rms, State, Weight
+from ..vocabulary import Attention, Cache, KeyIndex, LatentAttention, Rms, Rope, State, Weight
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,56 @@ class ChooseKeys(Op):
     how: KeyIndex
     y: Value  # [T, lists, W]
     recalls = ("cache",)
+
+
+@dataclass(frozen=True)
+class TurnHeads(Op):
+    """x, the last dims of each head rotated by the row's position, or back by it"""
+
+    x: Value
+    heads: int
+    rope: Rope
+    cache: Cache  # whose pages define the position of each row
+    y: Value
+    back: bool = False
+
+
+@dataclass(frozen=True)
+class WriteEntries(Op):
+    """Writes the rows that complete an entry to their pages, their last dims rotated by the entry's first position"""
+
+    x: Value
+    cache: Cache
+    rope: Rope | None
+    replaces = ("cache",)
+
+
+@dataclass(frozen=True)
+class Compress(Op):
+    """The weighted mean of the rows of a block, and of the block before, for rows that complete one"""
+
+    cache: Cache
+    bias: Weight
+    ratio: int
+    y: Value
+    recalls = ("cache",)
+    named_by = "bias"
+
+
+@dataclass(frozen=True)
+class AttendEntries(Op):
+    """Attention of every row over a window, and over complete entries, or those chosen for it"""
+
+    q: Value
+    cache: Cache
+    entries: Cache | None
+    how: Attention
+    y: Value
+    chosen: Value | None = None  # numbers of entries, [T, count]
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.cache, self.entries) if self.entries else (self.cache,)
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,15 @@ class MakeStreamGates(Op):
 
 
 @dataclass(frozen=True)
+class MakeStreamMatrix(Op):
+    """The matrix between streams, whose rows and columns sum to 1"""
+
+    z: Value
+    how: StreamGates
+    y: Value  # [T, S · S]
+
+
+@dataclass(frozen=True)
 class AddToStreams(Op):
     """y[t, s · D + d] = x[t, s · D + d] + gates[t, s] · found[t, d]"""
 
@@ -236,6 +245,7 @@ class AddToStreams(Op):
     found: Value
     gates: Value
     y: Value
+    matrix: Value | None = None  # [T, S · S], which mixes x first
 
 
 @dataclass(frozen=True)

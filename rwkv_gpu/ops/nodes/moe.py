@@ -25,6 +25,22 @@ class Route(Op):
 
 
 @dataclass(frozen=True)
+class RouteKnown(Op):
+    """The shares of experts that are known, from the logits of each row"""
+
+    logits: Value
+    known: Value  # [T, n], experts as floats
+    router: Weight
+    how: Gating
+    routing: Routing[Value]
+    named_by = "router"
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return self.routing.experts, self.routing.shares
+
+
+@dataclass(frozen=True)
 class GroupChoices(Op):
     """Maps the experts e of each row to e // size, and their shares to scale · shares"""
 

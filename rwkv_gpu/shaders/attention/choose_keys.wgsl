@@ -20,7 +20,7 @@ var<workgroup> before: array<vec2u, WG>;            // for each lane, the number
 fn run(group: u32, lane: u32) {
     for (var each = group; each < step.rows * LISTS; each += GROUPS) {
         let t = each / LISTS;
-        let length = places[t].x + 1u;
+        let length = (places[t].x + 1u) / ENTRY;
         let blocks = scored_blocks(length);
         let chosen = min(length, (COUNT - 1u) * BLOCK);     // positions that are written in any case
         for (var i = chosen + lane; i < LENGTH; i += WG) {
@@ -51,7 +51,8 @@ fn score(t: u32, head: u32, length: u32, blocks: u32, first: u32, lane: u32) {
 
 // The key at a position of the sequence of row t.
 fn key_at(t: u32, position: u32) -> array<vec4f, N4> {
-    let row = pages[segment_of(t) * MAX_PAGES + position / PAGE] * PAGE + position % PAGE;
+    let last = position * ENTRY + ENTRY - 1u;
+    let row = pages[segment_of(t) * MAX_PAGES + last / PAGE] * (PAGE / PER_ROW) + last % PAGE / ENTRY;
     var key: array<vec4f, N4>;
     for (var i = 0u; i < N4 / 2u; i++) {
         let both = latent8(row * (N4 / 2u) + i);

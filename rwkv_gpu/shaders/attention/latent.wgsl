@@ -14,11 +14,11 @@ fn first_key(t: u32, base: u32) -> u32 { return t * COUNT + base; }
 // The row of a key in the cache; beyond the end of the list, the row of some key.
 fn key_row(row: u32, key: u32) -> u32 {
     let i = min(row + key, arrayLength(&chosen) - 1u);
-    let position = select(chosen[i], 0u, chosen[i] == NO_KEY);
-    return pages[segment_of(i / COUNT) * MAX_PAGES + position / PAGE] * PAGE + position % PAGE;
+    let last = select(chosen[i], 0u, chosen[i] == NO_KEY) * ENTRY + ENTRY - 1u;
+    return pages[segment_of(i / COUNT) * MAX_PAGES + last / PAGE] * (PAGE / PER_ROW) + last % PAGE / ENTRY;
 }
 
-//# chosen_rows: Queries of rows with chosen keys: a block is Q heads of a row, whose keys count as its positions.
+//# chosen_rows: Queries of rows with keys of their own: a block is Q heads of a row, whose keys count as its positions.
 // needs attention/block: Block
 @group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of (position, its row among all pages)
 
@@ -29,14 +29,27 @@ struct Part {
     run: u32,
 }
 
+var<private> own_row: u32;
+
 fn part_of(group: u32, _lane: u32) -> Part {
     let t = group / SPLITS;
+    own_row = min(t, step.rows - 1u);
     let head = group % SPLITS * Q;
     var found = Block();
-    if t < step.rows {
-        found = Block(t * H + head, min(Q, H - head), min(places[t].x, COUNT - 1u), t);
+    if t < step.rows && places[t].x + 1u >= ENTRY {
+        found = Block(t * H + head, min(Q, H - head), min((places[t].x + 1u) / ENTRY, COUNT) - 1u, t);
     }
-    return Part(found, 0u);
+    return Part(found, RUN);
+}
+
+//# entries_of_row: All entries of the sequence of `own_row`, which attention/latent/chosen_rows sets.
+// needs pages of rows: segment_of
+fn first_key(_t: u32, base: u32) -> u32 { return base; }
+
+// The row of an entry in the cache; beyond the last of its page table, the row of some entry.
+fn key_row(row: u32, key: u32) -> u32 {
+    let last = (row + key) * ENTRY + ENTRY - 1u;
+    return pages[segment_of(own_row) * MAX_PAGES + min(last / PAGE, MAX_PAGES - 1u)] * (PAGE / PER_ROW) + last % PAGE / ENTRY;
 }
 
 //# every_key: All keys of a sequence, in order; `row` counts all pages.
@@ -123,6 +136,18 @@ fn part_of(group: u32, lane: u32) -> Part {
     }
     return Part(found, place.y);
 }
+
+//# whole_cut: A workgroup processes all keys of its rows, which are one run of several.
+// needs reach: first_seen
+struct Cut {
+    start: u32,
+    end: u32,
+}
+
+fn cut_of(first: u32, last: u32, _number: u32) -> Cut { return Cut(first_seen(first), last + 1u); }
+
+//# window_and_entries: Rows have a run of their window, and one of their entries if any is complete.
+fn runs_of(position: u32) -> u32 { return select(RUNS, 1u, position + 1u < ENTRY); }
 
 //# write_f16: Writes 8 dims of a latent to its page as halves, two to a word.
 fn put8(i: u32, x: Eight) {

@@ -231,6 +231,7 @@ class GpuRunner(PartRunner):
         self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, brings: Brings
     ) -> Plan:
         """Returns the plan for batches of this size."""
+        assert rows <= self.chunk_size, f"a step has at most {self.chunk_size} rows, this one {rows}"
         rows = bucket(rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:

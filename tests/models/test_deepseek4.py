@@ -50,7 +50,7 @@ def alone(runner: Runner, ids: list[int]) -> np.ndarray:
 
 def test_sequences_of_one_step_equal_each_alone(runner, rounding):
     """The longest has an entry of 128 positions; steps end within entries, and complete them."""
-    prompts = {2: ids_of(9, 1), 0: ids_of(200, 2), 1: ids_of(64, 3)}
+    prompts = {2: ids_of(9, 1), 0: ids_of(180, 2), 1: ids_of(64, 3)}
     for cuts in ({2: 4, 0: 126, 1: 1}, {slot: len(ids) - 1 for slot, ids in prompts.items()}):
         for slot, ids in prompts.items():
             prefill(runner, ids[: cuts[slot]], slot=slot)

@@ -171,7 +171,7 @@ def _ways(
     by_products = config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1
     if by_products or (config.tb > 1 and F32 in formats and can.subgroup_size):
         ranked = f"ranked by {'products' if by_products else 'what sorts'}"
-        for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled"):
+        for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled", "root of softplus"):
             yield Trial(
                 "experts", f"{ranked}: {what}", name, tuning.changed(fuses_routing=True), _ranked(what),
                 {"x": normal(3, 256)}, _experts(q4, q4), config.tolerance.result,

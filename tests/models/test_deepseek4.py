@@ -149,6 +149,15 @@ def test_a_bad_value_is_named(key, kind, value, error, says, tmp_path):
     refused(whole, tmp_path, error, says)
 
 
+def test_ratios_beyond_the_last_layer_are_allowed(tmp_path):
+    """Published files list those of blocks that predict further tokens, too."""
+    whole, record = parts(), np.load(PATH.with_suffix(".npz"))
+    row = whole.row("deepseek4.attention.compress_ratios")
+    row.value = [*row.value, 0, 0, 0]
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu", kv="f32", context=64) as llm:
+        assert rms(llm.logits(record["tokens"].tolist()), record["exact_logits"]) < 2e-5
+
+
 @pytest.mark.parametrize("expert", [-1, 4])
 def test_a_table_that_names_an_expert_which_does_not_exist_is_refused(expert, tmp_path):
     whole = parts()

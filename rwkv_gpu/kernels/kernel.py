@@ -14,6 +14,7 @@ class Needs:
     lanes: int = 1  # minimum number of neighbouring lanes that always share a subgroup
     most_lanes: int = 0  # maximum of the same number; 0: any
     subgroup_size: int = 0  # exact subgroup size; 0: any
+    except_size: int = 0  # a subgroup size that another part serves; 0: none
     buffers: int = 0  # minimum number of storage buffers
     fewer_buffers: int = 0  # only for devices with fewer storage buffers than this; 0: any
     f16: bool = False
@@ -27,6 +28,7 @@ class Needs:
             can.subgroup_width >= self.lanes
             and (not self.most_lanes or can.subgroup_width <= self.most_lanes)
             and self.subgroup_size in (0, can.subgroup_size)
+            and (not self.except_size or self.except_size != can.subgroup_size)
             and can.max_storage_buffers >= self.buffers
             and (not self.fewer_buffers or can.max_storage_buffers < self.fewer_buffers)
             and all(getattr(can, name) or not getattr(self, name) for name in ("f16", "subgroup", "coherent"))

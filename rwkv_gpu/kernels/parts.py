@@ -125,7 +125,7 @@ PART_NEEDS: dict[str, Needs] = {
     "attention/gate/each": Needs(buffers=12),  # as required by the pass that fuses it
     "attention/every_run": Needs(f16=True, matrix_units=True),
     "attention/meeting/subgroup": Needs(matrix_units=True, subgroup_size=ORDERED_SUBGROUP),
-    "attention/meeting/workgroup": Needs(matrix_units=True),
+    "attention/meeting/workgroup": Needs(matrix_units=True, except_size=ORDERED_SUBGROUP),
     "lib/lanes/subgroup": Needs(subgroup=True),
     "lib/lanes/one_subgroup": Needs(subgroup=True),
     "lib/sum/subgroup": Needs(lanes=2),

@@ -16,6 +16,7 @@ SCRIPTS = (
     "dom",
     "highlight",
     "math",
+    "diagram",
     "markdown",
     "store",
     "imports",

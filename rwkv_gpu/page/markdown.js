@@ -119,12 +119,17 @@ function codeElement(code, language) {
   return block;
 }
 
-// An SVG as an image: it runs no script, loads nothing, and cannot reach the page.
+// An SVG or a diagram as an image: it runs no script, loads nothing, and cannot reach the page.
 function drawn(code, language) {
-  if (!["svg", "xml", "html"].includes(language.toLowerCase()) || !/^\s*(<\?xml[^>]*>\s*)?<svg[\s>]/.test(code) || code.length > LARGEST_DRAWING) return null;
-  const source = /<svg[^>]*\sxmlns=/.test(code) ? code : code.replace("<svg", `<svg xmlns="${SVG}"`);
+  const source = language.toLowerCase() === "mermaid" ? diagram(code) : svgOf(code, language);
+  if (!source) return null;
   const image = el("img", { class: "drawing", alt: "Drawing", src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(source)}`, onerror: () => image.remove() });
   return image;
+}
+
+function svgOf(code, language) {
+  if (!["svg", "xml", "html"].includes(language.toLowerCase()) || !/^\s*(<\?xml[^>]*>\s*)?<svg[\s>]/.test(code) || code.length > LARGEST_DRAWING) return null;
+  return /<svg[^>]*\sxmlns=/.test(code) ? code : code.replace("<svg", `<svg xmlns="${SVG}"`);
 }
 
 async function copied(button, text) {

@@ -261,6 +261,43 @@ def test_an_svg_is_drawn_in_isolation(page):
     expect(page.locator(f"{LAST} >> .block")).to_have_count(3)
 
 
+DIAGRAMS = {  # with the number of boxes, of lines between them, and the texts
+    "graph TD\n  A[Start] --> B{Is it <b onload='parent.hacked=1'>?}\n  B -->|yes| C((End)); B -- no --> A\n  style A fill:#f00": (
+        3, 3, ["yes", "no", "Start", "Is it <b onload='parent.hacked=1'>?", "End"],
+    ),
+    'flowchart LR\n  a["one (1)"] & b --> c([three<br/>lines]) -.-> d': (4, 3, ["one (1)", "b", "three", "lines", "d"]),
+    "graph BT\n  a --> b --> c\n  a ==> c\n  c --> a\n  b --> b": (3, 5, ["a", "b", "c"]),
+    "sequenceDiagram\n  participant A as Ann\n  A->>B: Hi\n  loop daily\n    B-->>A: Ho\n  end\n  Note over A,B: end": (
+        4, 4, ["Ann", "B", "Hi", "loop daily", "Ho", "end"],
+    ),
+}  # fmt: skip
+STAY_CODE = "classDiagram\n  A <|-- B", "graph TD\n  A[open --> B", "graph TD\n  subgraph x\n  A --> B\n  end", "pie"
+
+
+@pytest.mark.parametrize("source", DIAGRAMS)
+def test_diagrams_of_mermaid_are_drawn_in_isolation(page, source):
+    boxes, lines, texts = DIAGRAMS[source]
+    answers(page, f"```mermaid\n{source}\n```\n")
+    ask(page, "draw")
+    expect(page.locator(f"{LAST} >> img.drawing")).to_have_count(1)
+    found = page.evaluate("""async () => {
+        const image = document.querySelector("img.drawing");
+        await image.decode();
+        const source = decodeURIComponent(image.src.slice(image.src.indexOf(",") + 1));
+        const drawn = new DOMParser().parseFromString(source, "image/svg+xml");
+        const count = (selector) => drawn.querySelectorAll(`svg > :is(${selector})`).length;
+        return {boxes: count("rect[stroke]:not([stroke=none]), polygon, ellipse"), lines: count("path"),
+            texts: [...drawn.querySelectorAll("text")].map((text) => text.textContent).filter((text) => text)};
+    }""")
+    assert found["boxes"] == boxes and found["lines"] == lines and sorted(found["texts"]) == sorted(texts)
+    assert page.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("source", STAY_CODE)
+def test_other_diagrams_stay_code(page, source):
+    assert page.evaluate("source => diagram(source)", source) is None
+
+
 def test_formulas_are_aligned(page):
     answers(page, """\\begin{align}
 a + b + c &= 1 & x &= 2 \\\\[4pt]

@@ -30,6 +30,7 @@ REPEATED = {
     "closing braces": ("$$", "}", "$$"), "roots": ("$$", "\\sqrt[", "$$"), "environments": ("$$", "\\begin{a}", "$$"),
     "addresses": ("", "http://a.b/) ", ""), "angles": ("", "<a:", ""), "quotations": ("", "> a\n", ""), "items": ("", "- a\n\n  b\n", ""),
     "letters in code": ("```js\n", "a", "\n```"), "quotes in code": ("```py\n", '"\\', "\n```"), "comments": ("```c\n", "/*", "\n```"),
+    "edges": ("```mermaid\ngraph TD\n", "A-->B\n", "\n```"), "ends": ("```mermaid\ngraph TD\n", "A & ", "\n```"),
 }  # fmt: skip
 SHORT = 4_000  # characters
 TIMES = 8

@@ -145,7 +145,10 @@ def test_every_format_is_in_a_model_with_a_record():
     formats = set()
     for name in (*MIXED, *TINY):
         with GGUFFile.open(OWN / f"{name}.gguf") as file:
-            formats |= {tensor.format.name for tensor in file.tensors.values()}
+            weights = (
+                tensor for tensor in file.tensors.values() if "tid2eid" not in tensor.name
+            )  # that one has numbers
+            formats |= {tensor.format.name for tensor in weights}
     assert formats == {fmt.name for fmt in FORMATS.values()}
 
 

@@ -199,7 +199,7 @@ def test_a_bert_with_words_of_its_own_reads_texts_and_pairs(tmp_path):
 
 
 def test_inputs_that_cannot_be_ranked_are_refused():
-    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu") as llm, pytest.raises(BadInput, match="take a reranker"):
+    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu") as llm, pytest.raises(BadInput, match="use a reranker"):
         llm.rerank("a", ["b"])
     with rwkv_gpu.load(OWN / "ranking-qwen3.gguf", device="cpu") as llm:
         for query, documents, says in ((3, ["a"], "query is of type int"), ("a", [], "documents is empty"),

@@ -93,7 +93,7 @@ def test_gemma4_shares_keys_as_its_file_sets_and_may_have_unused_ones(tmp_path):
 @pytest.mark.parametrize(
     ("key", "kind", "value", "error", "match"),
     [
-        ("expert_gating_func", U32, 4, UnsupportedModel, "expert_gating_func 4 is not supported"),
+        ("expert_gating_func", U32, 5, UnsupportedModel, "expert_gating_func 5 is not supported"),
         ("expert_group_count", U32, 4, UnsupportedModel, "cannot be chosen"),
         ("expert_used_count", U32, 7, BadFile, "expert_used_count"),
         ("expert_count", U32, 5, BadFile, "found the shape"),

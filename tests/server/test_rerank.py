@@ -69,7 +69,7 @@ def test_wrong_values_are_refused(ranking, change, param):
 
 def test_a_model_that_cannot_rank_is_refused(ranking):
     status, _, answer = ranking.request("POST", "/v1/rerank", {**BODY, "model": "tells"})
-    assert status == 400 and "take a reranker" in answer["error"]["message"]
+    assert status == 400 and "use a reranker" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("name", RERANK.ignored)

@@ -52,13 +52,16 @@ class Known(Proposer):
     def __init__(self, answers: Mapping[tuple[int, ...], list[int]], right: float) -> None:
         self.answers, self.right = answers, right
         self.random = np.random.default_rng(0)
+        self.known: dict[TokenSequence, int] = {}  # tokens of each answer after the last draft
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
         drafts = {}
         for sequence, most in wanted:
-            done = len(sequence.ids) - sequence.prompt
+            # If the draft before is still being verified, its right tokens are counted here.
+            done = self.known[sequence] if sequence.unsure else len(sequence.ids) - sequence.prompt
             answer = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
             right = self.random.random(len(answer)) < self.right
+            self.known[sequence] = done + 1 + int(right.cumprod().sum())
             drafts[sequence] = [abs(token - int(not good)) for token, good in zip(answer, right, strict=True)]
         self.steps = max(map(len, drafts.values()), default=0)
         return drafts

@@ -58,7 +58,9 @@ class InFlightStep:
 
     pending: PendingStep
     sampling: Sequence[ScheduledChunk]
-    drafts: QueuedDrafts | None = None  # the drafts that it verifies, if they were queued before it
+    verified: dict[TokenSequence, list[int]]  # the draft of each sequence that has one
+    drafts: QueuedDrafts | None = None  # the same, if they were queued before it
+    counts: bool = False  # whether the device counts its right drafts
 
 
 class Engine:
@@ -339,8 +341,8 @@ class Engine:
                 self._take_work()
             self._slots.release_finished()  # before others find too few pages
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
-            if self._speculation is not None:
-                self._speculation.propose(ready, wanted=roomy)
+            if self._speculation is not None and not self._speculation.propose(ready, wanted=roomy):
+                return [], []
             if self._eyes is not None:
                 ready = self._seeing(ready, self._eyes)
             chunks = schedule(ready, self._runner.chunk_size)
@@ -394,6 +396,8 @@ class Engine:
             drafts = None if self._speculation is None else self._speculation.submit(chunks, placements)
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
+            if drafts is not None and self._runner.follows and len(batch.outputs) == batch.rows:
+                batch = batch.following({chunk.slot: chunk.start for chunk in chunks if chunk.unsure})
             if [chunk for chunk in chunks if chunk.sequence.family]:
                 batch = replace(batch, adapters=self._adapters(chunks))
             if self._eyes is not None and [chunk for chunk in chunks if chunk.sequence.images]:
@@ -404,16 +408,19 @@ class Engine:
             self._fail([chunk.sequence for chunk in chunks] or self._slots.running, error)
             return ()
         self._steps, self._chunks = self._steps + 1, self._chunks + len(chunks)
+        verified: dict[TokenSequence, list[int]] = {}
         for _, start, end, samples, sequence in chunks:
-            self._verified += samples > 1
             sequence.fed = end
-            if sequence.draft:
-                del sequence.draft[max(0, samples - 1) :]
             sequence.in_flight += samples
+            if samples > 1:
+                self._verified += 1
+                verified[sequence] = sequence.draft[: samples - 1]
+                sequence.unsure += (samples - 1) * batch.follows
+            sequence.draft = []
             if start < sequence.read_end:
                 self._slots.updated[sequence] = None
                 self._stored.keep_prompt(sequence, end)
-        self._in_flight.append(InFlightStep(pending, sampling, drafts))
+        self._in_flight.append(InFlightStep(pending, sampling, verified, drafts, batch.follows))
         return chunks
 
     def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], eyes: Eyes) -> Batch:
@@ -456,9 +463,10 @@ class Engine:
         step = self._in_flight.popleft()
         for chunk in step.sampling:
             chunk.sequence.in_flight -= chunk.samples
+            chunk.sequence.unsure -= (chunk.samples - 1) * step.counts
         try:
             if step.drafts is not None:
-                step.drafts.take()
+                step.verified |= step.drafts.take()
             result = step.pending.wait()
         except Exception as error:  # noqa: BLE001  ends all running requests; reported in their last updates
             self._fail(self._slots.running, error)
@@ -469,13 +477,13 @@ class Engine:
             if sequence.finish_reason:
                 continue
             try:
-                self._sampled(sequence, result, range(row - chunk.samples, row))
+                self._sampled(sequence, result, range(row - chunk.samples, row), step.verified.get(sequence, ()))
             except Exception as error:  # noqa: BLE001  ends this request; reported in its last update
                 sequence.end("error", error)
             if sequence.finish_reason and sequence.slot < 0:  # its slot was freed while this step was in flight
                 self._slots.end(sequence.id, sequence.finish_reason)
 
-    def _sampled(self, sequence: TokenSequence, result: StepResult, rows: range) -> None:
+    def _sampled(self, sequence: TokenSequence, result: StepResult, rows: range, draft: Sequence[int]) -> None:
         """Takes the tokens of a sequence's rows, or starts sampling on the host.
 
         Raises if a row has no valid numbers.
@@ -483,9 +491,9 @@ class Engine:
         executor = self._host_work.executor
         if sequence.on_host:
             assert result.logits is not None
-            sequence.start_work(executor, logits=result.logits[rows.start : rows.stop])
+            sequence.start_work(executor, logits=result.logits[rows.start : rows.stop], draft=draft)
             return
-        sequence.verify(result.sampled(rows, sequence.request.params.logprobs))
+        sequence.verify(result.sampled(rows, sequence.request.params.logprobs), draft)
         if self._speculation is not None:
             self._speculation.accept(sequence)
         self._slots.updated[sequence] = None

@@ -54,9 +54,9 @@ from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
 Brings = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
-# Size of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, output, and
-# further inputs.
-Size = tuple[int, int, bool, int, bool, Output, Brings]
+# Size of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, `follows`,
+# output, and further inputs.
+Size = tuple[int, int, bool, int, bool, bool, Output, Brings]
 
 
 class GpuRunner(PartRunner):
@@ -187,6 +187,10 @@ class GpuRunner(PartRunner):
     def ahead(self) -> int:
         return self.queue.ahead
 
+    @property
+    def follows(self) -> bool:
+        return self._part is None and self.head is not None and self.head.brings is None
+
     def run_ahead(self, steps: int) -> None:
         """Limits in-flight steps to `steps`, or to what the buffers allow."""
         self.queue.pace(min(steps, self.cache_config.look_ahead))
@@ -220,7 +224,7 @@ class GpuRunner(PartRunner):
             self._follow_device()
         pages = self._caches.plan_pages(batch)
         brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
-        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what, brings
+        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, batch.follows, what, brings
         plan = self._plan_of.get(size)
         if plan is None:
             plan = self._plan_of[size] = self._plan_for(*size)
@@ -228,7 +232,15 @@ class GpuRunner(PartRunner):
 
     @TypedErrors("preparing a step")
     def _plan_for(
-        self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, brings: Brings
+        self,
+        rows: int,
+        outputs: int,
+        single: bool,
+        pages: int,
+        shared_pages: bool,
+        follows: bool,
+        what: Output,
+        brings: Brings,
     ) -> Plan:
         """Returns the plan for batches of this size."""
         assert rows <= self.chunk_size, f"a step has at most {self.chunk_size} rows, this one {rows}"
@@ -240,7 +252,8 @@ class GpuRunner(PartRunner):
             outputs = rows
         # Whether batches with one row per sequence use a different plan.
         single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
-        key = rows, outputs, single, pages, shared_pages, what, brings
+        follows = self.follows if isinstance(what, DraftOutput) else follows
+        key = rows, outputs, single, pages, shared_pages, follows, what, brings
         plan = self._plans.get(key)
         if plan is None:
             began = time.perf_counter()
@@ -304,6 +317,7 @@ class GpuRunner(PartRunner):
         single: bool,
         pages: int,
         shared_pages: bool,
+        follows: bool,
         what: Output,
         brings: Brings = (),
     ) -> Plan:
@@ -322,6 +336,7 @@ class GpuRunner(PartRunner):
             caches=self._caches.placed(pages),
             single=single,
             shared_pages=shared_pages,
+            follows=follows,
             sampler_state=self.sampler_state if what in SAMPLED or isinstance(what, DraftOutput) else None,
             slots=self._slots,
             state_type=self.cache_config.state_type,
@@ -346,6 +361,8 @@ class GpuRunner(PartRunner):
         if what in ("logits", "hidden", "crossing"):
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, how=what.how if isinstance(what, DraftOutput) else cast(Choosing, what))
+        if follows and what in SAMPLED:
+            recorder.accept(ids, chosen)
         return recorder.finish(
             {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )

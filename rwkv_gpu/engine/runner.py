@@ -67,6 +67,11 @@ class Runner(ABC):
     def ahead(self) -> int:
         """Steps in flight that keep it busy; more bring no speed."""
 
+    @property
+    def follows(self) -> bool:
+        """True if the device counts right drafts, so that a step may follow one whose drafts are not counted yet."""
+        return False
+
     @abstractmethod
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         """Submits a sampling step of a placed batch. It may feed tokens sampled by earlier steps in flight."""

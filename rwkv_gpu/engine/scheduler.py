@@ -20,6 +20,11 @@ class ScheduledChunk(NamedTuple):
         """True if a state is written after each row, because drafted tokens may be rejected."""
         return self.samples > 1
 
+    @property
+    def unsure(self) -> int:
+        """Drafted tokens before it that may turn out to be wrong."""
+        return self.sequence.unsure
+
 
 def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChunk]:
     """Returns chunks of at most `rows` rows in total. Each ends at the boundaries of its sequence.
@@ -57,6 +62,6 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
     if images.spans and (end := images.end_of(start, end)) == start:
         return 0
     known = len(sequence.ids)
-    samples = 1 + min(len(sequence.draft), end - known) if end >= known else 0
+    samples = 1 + min(len(sequence.draft), end - max(known, start + 1)) if end >= known else 0
     chunks.append(ScheduledChunk(sequence.slot, start, end, samples, sequence))
     return end - start

@@ -58,8 +58,10 @@ class TokenSequence:
         self.on_host = not samples_on_device(request.params)
         self.drafting: Drafting | None = None  # None if drafting is not possible
         self._in_work: tuple[int, ...] = ()  # the draft that host work verifies
-        self.draft: list[int] = []  # tokens that the next step, or the step in flight, verifies
+        self.draft: list[int] = []  # tokens that the next step verifies
         self.rows_right = 0  # correct rows of its last step, until `Speculation.accept` reads them
+        self.rows_drafted = 0  # drafted tokens of that step
+        self.unsure = 0  # drafted tokens in flight whose number of right ones is counted on the device
         if self.on_host:
             self.sampler.accept_all(self.images.text(self.ids))
         room = request.params.max_tokens if context is None or shifts else context - self.prompt
@@ -91,7 +93,7 @@ class TokenSequence:
     def ahead(self) -> float:
         """Maximum look-ahead of this sequence: steps in flight in addition to the next one."""
         if self.synchronous:
-            return 0
+            return int(self.unsure > 0)
         return 1 if self.request.params.logprobs else math.inf  # the logits of each step take host memory
 
     @property
@@ -100,8 +102,10 @@ class TokenSequence:
         known, fed = len(self.ids), self.fed
         if known > fed:
             wanted = known - fed + len(self.draft)
+        elif self.synchronous or self.unsure:  # with a draft, the step follows one whose result is not known yet
+            wanted = 1 + len(self.draft) if self.draft else 0
         else:  # the last token may not be known to the host yet
-            wanted = fed < known + self.in_flight < self.max_length - self.cut and not self.synchronous
+            wanted = fed < known + self.in_flight < self.max_length - self.cut
         return wanted if self.context is None else min(wanted, self.context - fed)
 
     @property
@@ -134,7 +138,7 @@ class TokenSequence:
         One position stays free: the row of the last draft also produces a token.
         """
         room = self.max_length - self.length - 1
-        return room if self.context is None else min(room, self.context - len(self.ids))
+        return (room if self.context is None else min(room, self.context - len(self.ids))) - self.in_flight
 
     @property
     def full(self) -> bool:
@@ -165,7 +169,7 @@ class TokenSequence:
         ids: Sequence[int] = self.ids[start:end]
         if self.images.spans:
             ids = self.images.text(ids, start)
-        return ids or [FROM_SLOT | self.slot]
+        return ids or [FROM_SLOT | self.slot, *self.draft[: end - start - 1]]
 
     def draw(self) -> npt.NDArray[Any]:
         """Its sampling parameters as a row of `draws`, without the fields that change every step."""
@@ -200,25 +204,30 @@ class TokenSequence:
         if self.request.grammar is None and self.length >= self.max_length:
             self.end("length")
 
-    def verify(self, sampled: Iterable[Sampled], draft: Sequence[int] | None = None) -> None:
-        """Appends the tokens sampled from a step's rows up to the first wrong row, and counts the right ones.
-
-        `draft` is what the step verified, if it is not the present draft.
-        """
-        draft, right = self.draft if draft is None else draft, 0
+    def verify(self, sampled: Iterable[Sampled], draft: Sequence[int]) -> None:
+        """Appends the tokens sampled from a step's rows up to the first wrong row, and counts the right ones."""
+        right = 0
         for one in sampled:
             self.append(one)
             right += 1
             if self.finish_reason or right > len(draft) or one.token != draft[right - 1]:
                 break
-        self.rows_right = right
+        self.rows_right, self.rows_drafted = right, len(draft)
 
-    def start_work(self, executor: Executor, *, token: int | None = None, logits: Logits | None = None) -> None:
+    def start_work(
+        self,
+        executor: Executor,
+        *,
+        token: int | None = None,
+        logits: Logits | None = None,
+        draft: Sequence[int] = (),
+    ) -> None:
         """Starts work on a host thread.
 
-        It samples from the logits of rows, and feeds the sampled tokens, or `token`, to the grammar.
+        It samples from the logits of rows, which verify a draft, and feeds the sampled tokens, or `token`, to the
+        grammar.
         """
-        self._in_work = tuple(self.draft)  # a sequence that loses its slot meanwhile loses its draft
+        self._in_work = tuple(draft)
         self.work = executor.submit(self._compute, token, logits, self._in_work)
 
     def _compute(self, token: int | None, logits: Logits | None, draft: Sequence[int]) -> Computed:

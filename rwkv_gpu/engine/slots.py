@@ -148,8 +148,7 @@ class Slots:
         self._store.forget(sequence.slot)
         self.free.append(sequence.slot)
         sequence.slot = -1
-        if not (sequence.in_flight or sequence.work):  # otherwise its draft is still compared with sampled tokens
-            sequence.draft = []
+        sequence.draft = []
 
     def _forget(self, sequence: TokenSequence) -> None:
         """Removes an ended sequence; its last update is still to be delivered."""

@@ -1,7 +1,7 @@
 """Kernels of sampling: the best tokens of each block of a row, truncation of the row, then the draw."""
 
 from .kernel import SAME, Hole, Kernel, Needs
-from .parts import LANES, LAST_WORKGROUP
+from .parts import LANES, LAST_WORKGROUP, PLAIN
 
 LOGITS = Hole("logits", ("sampling/unadjusted", "sampling/adjust"))
 MASK = Hole("mask", ("sampling/no_mask", "sampling/masked"), optional=True)  # for parts that adjust logits
@@ -46,3 +46,8 @@ SAMPLE_ROW = Kernel(
     (*SHARED, REMEMBER, ORDER),
     tolerance=SAME,
 )
+EXCESS = "sampling/excess"
+KNOWN_SEGMENTS = Kernel("sampling/known_segments", "", (PLAIN,), core=(EXCESS,), tolerance=SAME)
+KNOWN_PLACES = Kernel("sampling/known_places", "", (PLAIN,), core=(EXCESS,), tolerance=SAME)
+KNOWN_DRAWS = Kernel("sampling/known_draws", "", (PLAIN,), core=(EXCESS,), tolerance=SAME)
+ACCEPT = Kernel("sampling/accept", "", (PLAIN,), tolerance=SAME)

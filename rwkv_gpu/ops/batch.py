@@ -36,6 +36,13 @@ class Segment(NamedTuple):
     # For caches that keep only a window: its size, and pages by position; dropped pages are replaced by the first kept.
     windows: Windows = ()
     kept: Pages = ()  # intermediate states that are saved: none, or one after each row except the last
+    # The position that the host assumes for the first row of the sequence, if only the device knows it.
+    assumed: int | None = None
+
+    @property
+    def unsure(self) -> int:
+        """Drafted tokens before it that the host does not know to be right: none, if the host made the batch."""
+        return 0
 
     @property
     def end(self) -> int:
@@ -104,6 +111,8 @@ class Batch:
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
     given: Given = field(default_factory=dict)  # further inputs of the step by name, [T, n] each
+    # Whether the device counts its right drafts, and corrects positions by the count of the step before
+    follows: bool = False
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode
 
@@ -153,6 +162,15 @@ class Batch:
         ]
         return replace(self, segments=tuple(rows))
 
+    def following(self, starts: Mapping[int, int]) -> "Batch":
+        """The batch as a step whose right drafts are counted on the device.
+
+        `starts` has the slots whose step before is not known to the host, with the position that it assumes for the
+        first row: as if all drafts of that step were right.
+        """
+        segments = [one._replace(assumed=starts.get(one.slot)) for one in self.segments]
+        return replace(self, segments=tuple(segments), follows=True)
+
     def placed(
         self, pages: Mapping[int, Sequence[int]] | None = None, states: Mapping[int, tuple[int, int]] | None = None
     ) -> "Batch":
@@ -167,6 +185,7 @@ class Batch:
                 s.state if states is None else states[s.slot],
                 s.windows,
                 s.kept,
+                s.assumed,
             )
             for s in self.segments
         )
@@ -242,11 +261,11 @@ def words(numbers: Iterable[int]) -> npt.NDArray[np.uint32]:
 
 
 def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
-    """The segments in the layout of `shaders/lib/step.wgsl`. [S, 16]"""
+    """The segments in the layout of `shaders/lib/step.wgsl`, with the assumed start plus 1, and the slot. [S, 16]"""
     all_words: list[int] = []
-    for first, count, slot, start, _, state, _, kept in segments:
+    for first, count, slot, start, _, state, _, kept, assumed in segments:
         source, target = state or (slot, slot)
-        all_words += first, count, start, source, target, len(kept), 0, 0
+        all_words += first, count, start, source, target, len(kept), 0 if assumed is None else assumed + 1, slot
         all_words += kept
         all_words += NONE_KEPT[len(kept) :]
     return words(all_words).reshape(-1, SEGMENT_WORDS)

@@ -111,6 +111,7 @@ class StepShape:
     max_segments: int  # maximum number of sequences
     max_outputs: int  # maximum number of picked rows
     shared_pages: bool = False  # whether rows may attend to keys that other rows of the step write
+    follows: bool = False  # whether the device corrects positions by the right drafts of the step before
 
     @property
     def one_row(self) -> bool:

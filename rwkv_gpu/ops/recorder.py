@@ -27,8 +27,8 @@ class Recorder(Tracer):
 
     The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. With
     `single`, every sequence of a step has one row; with `shared_pages`, several such rows may be consecutive positions
-    of one sequence in the same pages. `without` names passes to skip. `slots` maps buffers of weights in main memory
-    to GPU buffers: steps of many rows copy the weights there first.
+    of one sequence in the same pages. With `follows`, the device corrects positions. `without` names passes to skip.
+    `slots` maps buffers of weights in main memory to GPU buffers: steps of many rows copy the weights there first.
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class Recorder(Tracer):
         slots: Mapping[Buffer, Buffer] | None = None,
         shared_pages: bool = False,
         state_type: StateType = "f32",
+        follows: bool = False,
     ) -> None:
         segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
         outputs = segments if max_outputs is None else max_outputs
-        super().__init__(weights, StepShape(rows, single, segments, outputs, shared_pages))
+        super().__init__(weights, StepShape(rows, single, segments, outputs, shared_pages, follows))
         self.device = device
         self.scratch = scratch
         self.tuning = tuning

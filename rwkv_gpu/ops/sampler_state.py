@@ -104,8 +104,7 @@ class GpuSamplerState:
     """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, pairs(V), 2].
 
     Each slot's counts are followed by its table of biases: the smallest devices lack a binding for a separate table.
-    Rings of
-    further slots hold up to `drafts` drafted tokens of each slot.
+    Rings of further slots hold up to `drafts` drafted tokens of each slot. `lengths` is [S, 2].
     """
 
     def __init__(
@@ -130,16 +129,22 @@ class GpuSamplerState:
         self.vocabulary = vocabulary
         self._sampled = make(4 * self.slots * (1 + RING), "sampling")
         self._counts = make(nbytes, "sampling")
+        self._lengths = make(8 * slots, "sampling")
 
     @staticmethod
     def nbytes(slots: int, vocabulary: int) -> int:
         """Bytes of memory for a number of slots."""
-        return 4 * slots * (1 + RING) + 8 * slots * pairs(vocabulary)
+        return 4 * slots * (1 + RING) + 8 * slots * (pairs(vocabulary) + 1)
 
     @property
     def sampled(self) -> Slice:
         """The last token of each slot, followed by the rings."""
         return Slice(self._sampled, 0, self._sampled.nbytes)
+
+    @property
+    def lengths(self) -> Slice:
+        """For each slot, after a step whose right drafts are counted: the next position, and the state to continue."""
+        return Slice(self._lengths, 0, self._lengths.nbytes)
 
     @property
     def counts(self) -> Slice:

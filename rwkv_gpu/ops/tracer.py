@@ -548,6 +548,13 @@ class Tracer(Ops[Value]):
         self._append(nodes.Sample(logits, how, chosen))
         return chosen
 
+    def accept(self, ids: Value, chosen: Value) -> None:
+        """Counts the right drafts of each sequence; every row of the step was sampled.
+
+        The token sampled after them becomes the last one of the slot. Its position and state are for the next step.
+        """
+        self._append(nodes.Accept(ids, chosen))
+
     def _append(self, op: Op) -> None:
         self.graph.append(op, layer=self._layer, rows=self.rows, picked=self._picked)
 

@@ -1,5 +1,117 @@
 // Parts of sampling: masks, logits, lists and sums.
 
+//# accept: Counts the right drafts of each sequence: those that equal the token sampled before them. The token sampled after
+// them becomes the last of the slot; its position and state are for the next step      one lane per row
+@group(0) @binding(1) var<storage, read> chosen: array<vec4u>;          // [T]
+@group(0) @binding(2) var<storage, read> ids: array<u32>;               // [T]
+@group(0) @binding(3) var<storage, read> row_segment: array<u32>;       // [T]
+@group(0) @binding(4) var<storage, read> segments: array<u32>;          // [S, 16]; each row of a sequence may have its own
+@group(0) @binding(5) var<storage, read_write> sampled: array<u32>;     // [S], rings, drafts
+@group(0) @binding(6) var<storage, read_write> lengths: array<vec2u>;   // [S] of position, state
+
+fn slot_of(t: u32) -> u32 { return segments[16u * row_segment[t] + 7u]; }
+
+fn is_right(t: u32) -> bool {   // whether row t is a draft that equals the token sampled before it
+    var id = ids[t];
+    if id >> 31u == 1u {
+        id = sampled[id & 0x7fffffffu];
+    }
+    return id == chosen[t - 1u].x;
+}
+
+fn run(group: u32, lane: u32) {
+    let t = group * WG + lane;
+    if t >= step.rows {
+        return;
+    }
+    let slot = slot_of(t);
+    if t > 0u {
+        if slot_of(t - 1u) == slot {
+            return;
+        }
+    }
+    var last = t;
+    for (var next = t + 1u; next < step.rows; next++) {
+        if slot_of(next) != slot {
+            break;
+        }
+        if !is_right(next) {
+            break;
+        }
+        last = next;
+    }
+    let at = 16u * row_segment[t];
+    let right = last - t;
+    let state = select(segments[at + 4u], segments[at + 8u + min(right, 7u)], right < segments[at + 5u]);
+    lengths[slot] = vec2u(segments[at + 2u] + 1u + right, state);
+    if chosen[last].x != NO_TOKEN {     // otherwise the host samples
+        sampled[slot] = chosen[last].x;
+    }
+}
+
+//# excess: How much longer the host assumed a sequence to be than the device knows it to be.
+@group(0) @binding(1) var<storage, read> given: array<u32>;         // segments [S, 16], as the host gives them
+@group(0) @binding(2) var<storage, read> lengths: array<vec2u>;     // of slots: next position, state
+
+fn known(s: u32) -> vec2u { return lengths[given[16u * s + 7u]]; }
+
+fn is_assumed(s: u32) -> bool { return given[16u * s + 6u] > 0u; }
+
+fn excess(s: u32) -> u32 { return select(0u, given[16u * s + 6u] - 1u - known(s).x, is_assumed(s)); }
+
+//# known_draws: y = draws with the true numbers of draws and tokens      one lane per output row
+// needs sampling/excess: excess
+@group(0) @binding(3) var<storage, read> draws: array<u32>;         // [R, WORDS]
+@group(0) @binding(4) var<storage, read> row_segment: array<u32>;   // [T]
+@group(0) @binding(5) var<storage, read> output_rows: array<u32>;   // [R]
+@group(0) @binding(6) var<storage, read_write> y: array<u32>;       // [R, WORDS]
+
+fn run(group: u32, lane: u32) {
+    let r = group * WG + lane;
+    if r >= step.rows {
+        return;
+    }
+    let more = excess(row_segment[output_rows[r]]);
+    for (var i = 0u; i < WORDS; i++) {
+        y[r * WORDS + i] = draws[r * WORDS + i] - select(0u, more, i == NUMBER || i == TOKENS);
+    }
+}
+
+//# known_places: y = true position of each row, and its row counted over all pages      one lane per row
+// needs sampling/excess: excess
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;      // [T] of position, row of all pages
+@group(0) @binding(4) var<storage, read> row_segment: array<u32>;   // [T]
+@group(0) @binding(5) var<storage, read> pages: array<u32>;         // [S, PAGES]
+@group(0) @binding(6) var<storage, read_write> y: array<vec2u>;     // [T]
+
+fn run(group: u32, lane: u32) {
+    let t = group * WG + lane;
+    if t >= step.rows {
+        return;
+    }
+    let s = row_segment[t];
+    let at = places[t].x - excess(s);
+    y[t] = vec2u(at, pages[s * PAGES + at / PAGE] * PAGE + at % PAGE);
+}
+
+//# known_segments: y = segments with true starts, and the state to continue      one lane per segment
+// needs sampling/excess: excess, is_assumed, known
+@group(0) @binding(3) var<storage, read_write> y: array<u32>;       // [S, 16]
+
+fn run(group: u32, lane: u32) {
+    let s = group * WG + lane;
+    if s >= step.segments {
+        return;
+    }
+    for (var i = 0u; i < 16u; i++) {
+        y[16u * s + i] = given[16u * s + i];
+    }
+    if is_assumed(s) {
+        y[16u * s + 2u] -= excess(s);
+        y[16u * s + 3u] = known(s).y;
+    }
+}
+
 //# last_workgroup: The last workgroup to finish combines the results of all blocks of a row.
 // needs lib/last_workgroup: count_done
 @group(0) @binding(5) @coherent var<storage, read_write> parts: array<Part>;    // [R, BLOCKS]

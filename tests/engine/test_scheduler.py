@@ -141,12 +141,11 @@ def test_a_sequence_that_loses_its_slot_while_the_host_samples_keeps_all_that_wa
     """The draft is lost with the slot, but the sampler and the grammar have advanced by three tokens."""
     sequence = TokenSequence(Request([1, 2], SamplingParams(max_tokens=50, temperature=0.0)), 10, None)
     sequence.sample_on_host(True)
-    sequence.draft = [5, 6]
     begun = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         executor.submit(begun.wait)  # the work waits for its thread
-        sequence.start_work(executor, logits=np.eye(10, dtype=np.float32)[[5, 6, 7]])
-        sequence.slot, sequence.draft = -1, []
+        sequence.start_work(executor, logits=np.eye(10, dtype=np.float32)[[5, 6, 7]], draft=[5, 6])
+        sequence.slot = -1
         begun.set()
         assert sequence.work is not None
         sequence.work.result()

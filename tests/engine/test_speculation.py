@@ -31,14 +31,16 @@ class Known(Proposer):
     def __init__(self, answers: dict[tuple[int, ...], list[int]], mistakes: float) -> None:
         self.answers, self.mistakes = answers, mistakes
         self.random = np.random.default_rng(0)
+        self.known = {}  # tokens of each answer after the last draft
 
     def draft(self, wanted):
         drafts = {}
         for sequence, most in wanted:
-            done = len(sequence.ids) - sequence.prompt
+            done = self.known[sequence] if sequence.unsure else len(sequence.ids) - sequence.prompt
             # Not the last token: if a grammar ends after it, a draft of it does not count as right.
             draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done:-1][:most]
             wrong = self.random.random(len(draft)) < self.mistakes
+            self.known[sequence] = done + 1 + int((~wrong).cumprod().sum())
             drafts[sequence] = [abs(token - int(bad)) for token, bad in zip(draft, wrong, strict=True)]
         return drafts
 
@@ -177,7 +179,7 @@ def test_a_sequence_that_loses_its_slot_while_its_draft_is_sampled_keeps_all_tok
             engine._host_work.executor.submit(free.wait)
         for update in engine.step():
             found.setdefault(update.id, []).extend(one.token for one in update.sampled)
-        if sequence.work and sequence.draft and sequence.slot >= 0:
+        if sequence.work and sequence._in_work and sequence.slot >= 0:
             wait([sequence.work] if done else [])
             engine._slots.wait(engine._slots.preempt(sequence))
             lost += 1
@@ -354,7 +356,7 @@ def test_a_request_may_ask_for_fewer_drafts_or_none():
         widths = []
         accept = engine._speculation.accept
         engine._speculation.accept = lambda sequence, accept=accept, widths=widths: (
-            widths.append(len(sequence.draft)),
+            widths.append(sequence.rows_drafted),
             accept(sequence),
         )
         drive(engine)

@@ -10,14 +10,15 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.draw import exponentials
 from rwkv_gpu.ops.lowering.sampling import LIST
-from rwkv_gpu.ops.memory import Scratch
+from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.sampler_state import GpuSamplerState, HostSamplerState
 from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, NO_TOKEN, Drawing, Reason, draw_words, sample
-from rwkv_gpu.ops.vocabulary import Weight
+from rwkv_gpu.ops.vocabulary import Cache, Weight
 from tests.recording import POISON
 
 SLOTS = 6
@@ -283,3 +284,57 @@ def test_embedding_reads_the_last_token_of_a_slot(device):
     both.host.put(2, 4)
     reference = Reference(weights, drawing=Drawing(both.host, draws))
     assert reference.embed(Weight("w", (6, 1)), ids)[:, 0].tolist() == both.embedded.tolist()
+
+
+def test_a_step_that_follows_another_has_the_positions_that_its_right_drafts_give(device):
+    """Each slot has its own number of right drafts. The host assumes all of them to be right."""
+    vocabulary, cache = 40, Cache("keys", 1, 4)
+    state = GpuSamplerState(device, SLOTS, vocabulary, drafts=2)
+    table = np.arange(64 * 4, dtype=np.float32)[:, None].repeat(2, axis=1)
+    weights = upload_weights(device, {"w": table})
+    recorder = Recorder(
+        device, weights, 8, Scratch(device), default_tuning(device.capabilities), sampler_state=state,
+        caches=Caches({}, "f32", 4), follows=True,
+    )  # fmt: skip
+    ids = recorder.input("ids", np.uint32, (8,))
+    chosen = recorder.sample(recorder.input("logits", np.float32, (8, vocabulary)), how="plain")
+    positions = recorder.embed_positions(Weight("w", table.shape), cache)
+    recorder.accept(ids, chosen)
+    plan = recorder.finish({"chosen": chosen, "positions": positions})
+
+    def run(batch, answers, numbers, **how):
+        draws = np.stack([draw_row(SamplingParams(**how), 5, segment.slot) for segment in batch.segments])
+        draws = draws[np.repeat(np.arange(len(draws)), [segment.count for segment in batch.segments])]
+        draws["number"] = numbers
+        logits = np.zeros((batch.rows, vocabulary), np.float32)
+        logits[np.arange(batch.rows), answers] = 9.0 if not how.get("temperature") else 0.0
+        inputs = {**batch.arrays(), "logits": logits, "draws": draw_words(draws)}
+        plan.run(batch.rows, inputs, len(batch.segments), batch.rows)
+        lengths = np.frombuffer(device.read(state.lengths.buffer, 8 * SLOTS), np.uint32).reshape(-1, 2)
+        last = np.frombuffer(device.read(state.sampled.buffer, 4 * SLOTS), np.uint32)
+        found = plan.read("positions", batch.rows)[:, 0].tolist(), plan.read("chosen", batch.rows)[:, 0].tolist()
+        return *found, lengths, last
+
+    state.put(state.draft_place(1, 0), 21)
+    rows = [(4, 60, [3, 11, 12]), (1, 9, [4, FROM_SLOT | state.draft_place(1, 0)]), (0, 7, [5]), (2, 100, [6, 13, 14])]
+    placements = [((0, 1), (20, 30), (), (28, 29)), ((2, 3), (21, 33), (), (32,)), ((1,), (22, 34), (), ()),
+                  ((3, 0), (23, 37), (), (35, 36))]  # fmt: skip
+    # slot 4: one of two drafts is right; slot 1: the only one; slot 0 has none; slot 2: only the second one, too late
+    answers = [11, 15, 16, 21, 22, 23, 24, 14, 17]
+    batch = Batch.of(rows[:3], every=True, placements=placements[:3]).following({})
+    found, tokens, lengths, last = run(batch, answers[:6], range(6), temperature=0)
+    assert (found, tokens) == ([60, 61, 62, 9, 10, 7], answers[:6])
+    assert lengths[[4, 1, 0]].tolist() == [[62, 29], [11, 33], [8, 34]]
+    assert last[[4, 1, 0]].tolist() == [15, 22, 23]
+    batch = Batch.of(rows[3:], every=True, placements=placements[3:]).following({})
+    *_, lengths, last = run(batch, answers[6:], range(3), temperature=0)
+    assert (lengths[2].tolist(), last[2]) == ([101, 35], 24)
+
+    assumed = Batch.of(
+        [(4, 63, [FROM_SLOT | 4, 1]), (1, 11, [FROM_SLOT | 1, 2]), (2, 103, [FROM_SLOT | 2, 3])],
+        every=True, placements=[placements[0], placements[1], placements[3]],
+    ).following({4: 63, 2: 103})  # fmt: skip
+    found, tokens, *_ = run(assumed, [0] * 6, [3, 4, 2, 3, 3, 4], temperature=1.0)
+    assert found == [62, 63, 11, 12, 101, 102]
+    _, expected, *_ = run(batch.following({}), [0] * 3, [1, 2, 3], temperature=1.0)
+    assert tokens[4:] == expected[:2], "the draws have the numbers of the true positions"

@@ -38,6 +38,10 @@ class Span(Protocol):
     def keeps(self) -> bool:
         """True if a state is written after each of its rows."""
 
+    @property
+    def unsure(self) -> int:
+        """Positions before `start` that may turn out to be wrong; the step may read the state before any of them."""
+
 
 @dataclass(frozen=True)
 class HeldPages:

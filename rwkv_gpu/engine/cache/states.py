@@ -43,7 +43,7 @@ class StatePages:
             needed += span.end - span.start if span.keeps else 1
         if needed <= self.pool.free:
             return
-        given_up = [page for span in wanted for page in self._split(span.slot, span.start)[1]]
+        given_up = [page for span in wanted for page in self._split(span.slot, span.start, span.unsure)[1]]
         free = self.pool.free + sum(self.pool.holders(page) == 1 for page in given_up)
         if needed > free:
             raise CacheFull(
@@ -51,25 +51,25 @@ class StatePages:
                 "end a sequence, or load the model with room for more"
             )
 
-    def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
+    def advance(self, slot: int, start: int, end: int, unsure: int = 0) -> tuple[int, int]:
         """Returns the state that a step reads and the state that it writes. Discards states beyond `start`."""
-        table = self._begin_step(slot, start)
+        table = self._begin_step(slot, start, unsure)
         page = self.pool.take()
         source = table[-1][1] if table else page
         table.append((end, page))
         return source, page
 
-    def advance_each(self, slot: int, start: int, end: int) -> tuple[tuple[int, int], tuple[int, ...]]:
+    def advance_each(self, slot: int, start: int, end: int, unsure: int = 0) -> tuple[tuple[int, int], tuple[int, ...]]:
         """Like `advance`, for a step that writes a state after each row; also returns the states in between."""
-        table = self._begin_step(slot, start)
+        table = self._begin_step(slot, start, unsure)
         pages = [self.pool.take() for _ in range(start, end)]
         source = table[-1][1] if table else pages[-1]
         table.extend(zip(range(start + 1, end + 1), pages, strict=True))
         return (source, pages[-1]), tuple(pages[:-1])
 
-    def _begin_step(self, slot: int, start: int) -> list[tuple[int, int]]:
+    def _begin_step(self, slot: int, start: int, unsure: int) -> list[tuple[int, int]]:
         """Discards states that the step does not need. Returns the others; the step reads the last."""
-        table, given_up = self._split(slot, start)
+        table, given_up = self._split(slot, start, unsure)
         assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
         self.pool.release(given_up)
         self._tables[slot] = table
@@ -85,26 +85,38 @@ class StatePages:
         else:
             self._tables.pop(slot, None)
 
+    def correct(self, slot: int, length: int, wrong: int) -> None:
+        """Removes `wrong` tokens after a length from a sequence, and from the lengths of all later states."""
+        table = self._tables.get(slot, [])
+        self.pool.release(page for at, page in table if length < at <= length + wrong)
+        self._tables[slot] = [
+            (at if at <= length else at - wrong, page) for at, page in table if not length < at <= length + wrong
+        ]
+
     def adopt(self, slot: int, page: int, length: int) -> None:
         """Starts a sequence from a state that another holder has; adds a reference."""
         self.truncate(slot, 0)
         self.pool.hold([page])
         self._tables[slot] = [(length, page)]
 
-    def _split(self, slot: int, start: int) -> tuple[list[tuple[int, int]], list[int]]:
-        """Splits off the states before the one read at `start`: returns those to keep, and the pages to release."""
+    def _split(self, slot: int, start: int, unsure: int = 0) -> tuple[list[tuple[int, int]], list[int]]:
+        """Splits off the states before those that a step may read: returns the states to keep, and pages to release."""
         kept: list[tuple[int, int]] = []
         given_up: list[int] = []
+        maybe: list[tuple[int, int]] = []  # the state after each of the last tokens, some of which may be wrong
         for one in self._tables.get(slot, ()):
             if one[0] > start:
                 given_up.append(one[1])
                 continue
+            if one[0] > start - unsure:
+                maybe.append(one)
+                continue
             while len(kept) > 1 and one[0] - kept[-2][0] <= self._apart:
                 given_up.append(kept.pop()[1])
             kept.append(one)
-        while len(kept) >= self._held:
+        while len(kept) >= max(2, self._held - len(maybe)):
             given_up.append(kept.pop(0)[1])
-        return kept, given_up
+        return kept + maybe, given_up
 
 
 def _count(table: Sequence[tuple[int, int]], length: int) -> int:

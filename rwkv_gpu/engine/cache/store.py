@@ -88,9 +88,9 @@ class SequenceStore:
             state: tuple[int, int] | None = None
             kept: tuple[int, ...] = ()
             if states is not None and span.keeps:
-                state, kept = states.advance_each(span.slot, span.start, span.end)
+                state, kept = states.advance_each(span.slot, span.start, span.end, span.unsure)
             elif states is not None:
-                state = states.advance(span.slot, span.start, span.end)
+                state = states.advance(span.slot, span.start, span.end, span.unsure)
             placements.append((pages, state, windowed, kept))
         return placements
 
@@ -121,6 +121,14 @@ class SequenceStore:
         if not most:
             self._written.pop(slot, None)
         return most
+
+    def correct(self, slot: int, length: int, wrong: int) -> int:
+        """Removes `wrong` tokens after a length, which steps in flight count as right. Returns the new length."""
+        if self._states is not None:
+            self._states.correct(slot, length, wrong)
+        for pager in self._pagers.values():
+            pager.truncate(slot, pager.length(slot) - wrong)
+        return self.length(slot)
 
     def forget(self, slot: int) -> None:
         """Removes a sequence."""

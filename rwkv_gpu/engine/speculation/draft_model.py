@@ -167,8 +167,8 @@ def draft_row(sequence: TokenSequence, slot: int, number: int) -> npt.NDArray[An
     own = sequence.request.params
     row = _request_row(own.temperature, own.top_k, own.top_p, own.min_p, sequence.sampler.seed).copy()
     row["slot"] = slot
-    row["tokens"] = len(sequence.ids) + number
-    row["number"] = sequence.length - sequence.prompt + number
+    row["tokens"] = len(sequence.ids) + sequence.in_flight + number
+    row["number"] = sequence.length - sequence.prompt + sequence.in_flight + number
     return row
 
 

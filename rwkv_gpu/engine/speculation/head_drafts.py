@@ -25,14 +25,13 @@ class QueuedDrafts:
 
     steps: Sequence[tuple[PendingStep, Sequence[TokenSequence]]]
 
-    def take(self) -> None:
-        """Waits, and gives each sequence the tokens of its draft."""
+    def take(self) -> dict[TokenSequence, list[int]]:
+        """Waits, and returns the draft of each sequence."""
         found: dict[TokenSequence, list[int]] = {}
         for step, sequences in self.steps:
             for sequence, row in zip(sequences, step.wait().rows, strict=True):
                 found.setdefault(sequence, []).append(row.token)
-        for sequence, tokens in found.items():
-            sequence.draft = tokens
+        return found
 
 
 class HeadDrafts(Proposer):
@@ -71,13 +70,15 @@ class HeadDrafts(Proposer):
         for chunk, (pages, _, windows, _) in going:
             slot, sequence = chunk.slot, chunk.sequence
             place, drafted = self._runner.draft_place, self.drafted(chunk, number)
-            token = FROM_SLOT | place(slot, number - 1) if number else sequence.ids[-1]
+            start = chunk.start
+            token = FROM_SLOT | place(slot, number - 1) if number else sequence.rows(start, start + 1)[0]
             masks = [] if self._mask is None else [self._mask] * len(drafted)
-            start = len(sequence.ids) - 1
             rows.append((slot, start + number if self._brings is None else start - 1, [token, *masks]))
             placements.append((pages, None, windows, ()))
             draws += [draft_row(sequence, place(slot, one), one) for one in drafted]
         batch = Batch.of(rows, wanted=[len(self.drafted(one, number)) for one, _ in going], placements=placements)
+        if self._runner.follows:
+            batch = batch.following({chunk.slot: chunk.start for chunk, _ in going if chunk.unsure})
         if self._brings is not None:
             batch = replace(batch, given=self._brings([start + 1 for _, start, _ in rows]))
         adapters = self._runner.adapters

@@ -59,8 +59,11 @@ class Speculation:
 
     # ---------------------------------------------------------------- around a step
 
-    def propose(self, ready: Sequence[TokenSequence], *, wanted: bool) -> None:
-        """Sets the `draft` of decoding sequences, if drafts pay and are `wanted`."""
+    def propose(self, ready: Sequence[TokenSequence], *, wanted: bool) -> bool:
+        """Sets the `draft` of decoding sequences, if drafts pay and are `wanted`.
+
+        Returns False if the results of the step in flight must be known first.
+        """
         gate, rows = self.speculator.gate, self._runner.chunk_size
         drafting = [one.drafting for one in ready if one.drafting is not None]
         gate.decide(drafting, len(ready), self.costs, partial(self.speculator.pays, len(ready), rows, self.costs))
@@ -68,11 +71,15 @@ class Speculation:
             sequence.draft = []
             if sequence.drafting is not None:
                 self._turn(sequence, gate.on)
+        unsure = [sequence for sequence in ready if sequence.unsure]
+        if unsure and any(sequence.fed + 1 < len(sequence.ids) for sequence in ready):
+            return False  # steps with prompts do not follow others
         if wanted and gate.on:
             began = self._now
             self._drafted = self.speculator.propose(ready, rows, self.costs)
             if self._drafted.steps or self._drafted.reading:
                 self._drafting = self._now - began
+        return all(sequence.draft for sequence in unsure)
 
     def submit(self, chunks: Sequence[ScheduledChunk], placements: Sequence[Placement]) -> QueuedDrafts | None:
         """Submits the steps that draft for a scheduled step; None if there are none."""
@@ -88,7 +95,7 @@ class Speculation:
     def accept(self, sequence: TokenSequence) -> None:
         """Records how many rows of a sequence's last step were right, and rolls back the others."""
         right, sequence.rows_right = sequence.rows_right, 0
-        drafted, sequence.draft = len(sequence.draft), []
+        drafted = sequence.rows_drafted
         self._generated += right
         drafting = sequence.drafting
         if drafting is None or not right:
@@ -100,7 +107,11 @@ class Speculation:
         self.drafted += drafted
         self.accepted += right - 1
         known = len(sequence.ids) - 1  # tokens that may be fed; fewer are, if it lost its slot since the step
-        if sequence.slot >= 0 and right <= drafted and sequence.fed > known:
+        if sequence.slot < 0 or right > drafted or sequence.fed <= known:
+            return
+        if sequence.in_flight and not sequence.finish_reason:
+            sequence.fed = self._runner.store.correct(sequence.slot, known, drafted + 1 - right)
+        else:
             sequence.fed = self._runner.store.truncate(sequence.slot, known)
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
@@ -132,6 +143,8 @@ class Speculation:
         drafting, self._drafting = self._drafting, 0.0
         if not rows and not tokens:
             return  # nothing was computed; the step waited for the host
+        if not tokens and any(sequence.unsure for sequence in self._slots.running):
+            return  # the next step is submitted before the result of this one is awaited
         now = self._now
         seconds, self._stepped = now - self._stepped - drafting, now
         gate, sequences = self.speculator.gate, self._sequences

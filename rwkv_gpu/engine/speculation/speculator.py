@@ -66,7 +66,9 @@ class Speculator:
             drafting = sequence.drafting
             if drafting is None or not can_draft(sequence):
                 continue
-            most, drafting.kind = min(drafting.most, sequence.room), MODEL
+            most = min(drafting.most, sequence.room)
+            if not sequence.unsure:
+                drafting.kind = MODEL
             offers = [(proposer, proposer.offer(sequence, most)) for proposer in self.proposers if most > 0]
             best = max(
                 ((_expected(drafting, offer, most), -at) for at, (_, offer) in enumerate(offers) if offer),
@@ -75,6 +77,8 @@ class Speculator:
             if best is not None:
                 proposer, offer = offers[-best[1]]
                 assert offer is not None
+                if sequence.unsure and not proposer.queued:
+                    continue  # it needs all tokens
                 drafting.kind, sequence.draft = offer.kind, offer.tokens or []
                 step = 0.0 if proposer.free or proposer.queued else costs.draft_step(len(sequences))
                 found.append((sequence, proposer))
@@ -146,10 +150,11 @@ def _drafted(wanted: dict[Proposer, list[tuple[TokenSequence, int]]]) -> Drafted
 
 
 def can_draft(sequence: TokenSequence) -> bool:
-    """True if all its tokens are known and only the last is not fed yet."""
-    drafting = sequence.drafting
-    decodes = sequence.prompt < sequence.length and len(sequence.ids) == sequence.fed + 1
-    return drafting is not None and drafting.on and decodes and not sequence.in_flight
+    """True if only its last token is not fed yet; the device may know this token, and the host not."""
+    drafting, known = sequence.drafting, len(sequence.ids)
+    if drafting is None or not drafting.on or sequence.length <= sequence.prompt:
+        return False
+    return sequence.unsure > 0 or (known == sequence.fed + 1 and not sequence.in_flight)
 
 
 def planned(count: int, costs: StepCosts, chance: float, most: int) -> tuple[int, float]:

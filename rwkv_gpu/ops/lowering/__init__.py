@@ -30,6 +30,7 @@ from . import (
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
+    nodes.Accept: sampling.accept,
     nodes.AdapterDown: adapters.down,
     nodes.AddToStreams: dense.add_to_streams,
     nodes.Attend: attention.attend,
@@ -104,4 +105,4 @@ def lower(graph: Graph, target: Target, memory: Memory) -> list[UnplacedDispatch
             for dispatch in own:
                 both = merged(to.dispatches[-1], dispatch, target.can)
                 to.dispatches[len(to.dispatches) - bool(both) :] = [both or dispatch]
-    return to.dispatches
+    return [*to.corrections.values(), *to.dispatches]

@@ -16,11 +16,14 @@ from ..batch import SEGMENT_WORDS, of_window
 from ..dispatch import UnplacedDispatch
 from ..graph import Graph, Node
 from ..memory import Memory
+from ..nodes import Correct
+from ..sampling import DRAW_WORDS, WORD_OF
 from ..target import Target
 from ..values import Operand, Value
-from ..vocabulary import Cache, LayerNorm, Rms, Weight
+from ..vocabulary import PAGE, Cache, LayerNorm, Rms, Weight
 
 NO_OPERANDS: Mapping[str, Operand] = MappingProxyType({})
+NO_CONSTANTS: Mapping[str, Constant] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Lowering:
         self.weights = target.weights
         self.memory = memory
         self.dispatches: list[UnplacedDispatch] = []
+        self.corrections: dict[Value, UnplacedDispatch] = {}  # by value: dispatches before all others that write it
+        self._corrected: dict[Value, Value] = {}  # by input of the step
         self.runs: dict[Value, Runs] = {}  # by value: partial results that its reader reduces
 
     def emit(
@@ -146,6 +151,11 @@ class Lowering:
     @property
     def segments(self) -> Value:
         """One `Segment` of `lib/step.wgsl` for each sequence of the step. [S, SEGMENT_WORDS]"""
+        return self._correct("segments", self._segments, {})
+
+    @property
+    def _segments(self) -> Value:
+        """The segments as the host gives them."""
         return self.graph.input("segments", np.uint32, (self.shape.max_segments, SEGMENT_WORDS))
 
     @property
@@ -156,7 +166,49 @@ class Lowering:
     def places(self, cache: Cache) -> Value:
         """The position of each row, and its place in a cache: the row counted over all pages. [T, 2]"""
         name = of_window("places", self.memory.caches.window_of(cache))
-        return self.graph.input(name, np.uint32, (self.shape.rows, 2))
+        given = self.graph.input(name, np.uint32, (self.shape.rows, 2))
+        if not self.shape.follows:
+            return given
+        pages = self.page_tables(cache)
+        operands = {"places": given, "row_segment": self.row_segment, "pages": pages}
+        return self._correct("places", given, operands, {"PAGE": PAGE, "PAGES": pages.shape[1]})
+
+    def draws(self, rows: int) -> Value:
+        """The sampling parameters of each output row. [R, DRAW_WORDS]"""
+        given = self.graph.input("draws", np.uint32, (rows, DRAW_WORDS))
+        if not self.shape.follows:
+            return given
+        output_rows = self.graph.input("output_rows", np.uint32, (rows,))
+        operands = {"draws": given, "row_segment": self.row_segment, "output_rows": output_rows}
+        constants: dict[str, Constant] = {"WORDS": DRAW_WORDS, "NUMBER": WORD_OF["number"], "TOKENS": WORD_OF["tokens"]}
+        return self._correct("draws", given, operands, constants, picked=True)
+
+    def _correct(
+        self,
+        what: str,
+        given: Value,
+        operands: Mapping[str, Operand],
+        constants: Mapping[str, Constant] = NO_CONSTANTS,
+        *,
+        picked: bool = False,
+    ) -> Value:
+        """An input of the step; if the step follows another, corrected before all other dispatches."""
+        if not self.shape.follows:
+            return given
+        if given not in self._corrected:
+            state = self.memory.sampler_state
+            assert state is not None, "the device counts right drafts after it has sampled"
+            y, rows = Value(given.shape, given.dtype), given.shape[0]
+            operands = {"given": self._segments, "lengths": state.lengths, **operands, "y": y}
+            self.emit_elements(
+                Node(Correct(given, y), None, rows, picked),
+                (f"sampling/known_{what}",),
+                constants,
+                operands,
+                count=rows,
+            )
+            self._corrected[given], self.corrections[y] = y, self.dispatches.pop()
+        return self._corrected[given]
 
     def page_tables(self, cache: Cache) -> Value:
         """The page table of each sequence for a cache. [S, max_pages]"""

@@ -9,9 +9,9 @@ import numpy as np
 from ...gpu.shader import Constant
 from ...kernels.parts import LAST_WORKGROUP
 from ..graph import Node
-from ..nodes import Sample
+from ..nodes import Accept, Sample
 from ..sampler_state import BIASES, RING
-from ..sampling import DRAW_WORDS, NO_TOKEN, Flag, Reason
+from ..sampling import NO_TOKEN, Flag, Reason
 from ..values import CachedTensor, Operand, Value
 from .context import Lowering
 
@@ -101,13 +101,20 @@ def sample(to: Lowering, node: Node, op: Sample) -> None:
     parts.emit("sample_row", ("next_dispatch", *choosing, *last), (several, _lanes(to)), rows)
 
 
+def accept(to: Lowering, node: Node, op: Accept) -> None:
+    state = to.memory.sampler_state
+    assert state is not None, "sampling needs the sampler state"
+    operands: dict[str, Operand] = {"segments": to.segments, "sampled": state.sampled, "lengths": state.lengths}
+    to.emit_elements(node, ("sampling/accept",), {"NO_TOKEN": NO_TOKEN}, operands, count=op.chosen.shape[0])
+
+
 def _operands(to: Lowering, op: Sample) -> dict[str, Operand]:
     state = to.memory.sampler_state
     assert state is not None, "sampling needs the sampler state"
     rows, vocabulary = op.logits.shape
     operands: dict[str, Operand] = {
         "logits": op.logits,
-        "draws": to.graph.input("draws", np.uint32, (rows, DRAW_WORDS)),
+        "draws": to.draws(rows),
         "counts": state.counts,
         "parts": Value((rows, 8 * -(-vocabulary // SPAN))),
         "list": Value((rows, 1 + 2 * LIST, 2), np.uint32),

@@ -19,10 +19,12 @@ from .attention import (
 )
 from .conv import CentredConv1d, Conv1d
 from .dense import (
+    Accept,
     AddToStreams,
     ByRow,
     Concat,
     Copy,
+    Correct,
     CorrectStreams,
     Embed,
     KeepRows,
@@ -64,6 +66,7 @@ from .recurrence import (
 from .stage import Product
 
 __all__ = [
+    "Accept",
     "Adapted",
     "AdapterDown",
     "AdapterUp",
@@ -78,6 +81,7 @@ __all__ = [
     "Concat",
     "Conv1d",
     "Copy",
+    "Correct",
     "CorrectStreams",
     "Embed",
     "ExpertProducts",

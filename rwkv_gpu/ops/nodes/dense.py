@@ -269,6 +269,22 @@ class Sample(Op):
 
 
 @dataclass(frozen=True)
+class Accept(Op):
+    """Counts the right drafts of each sequence"""
+
+    ids: Value
+    chosen: Value
+
+
+@dataclass(frozen=True)
+class Correct(Op):
+    """y = an input of the step, corrected where only the device knows the length of a sequence"""
+
+    given: Value
+    y: Value
+
+
+@dataclass(frozen=True)
 class Concat(Op):
     """z[t] = [x[t] | y[t]]"""
 

@@ -394,7 +394,7 @@ class Engine:
             if not chunks:
                 return ()
             drafts = None if self._speculation is None else self._speculation.submit(chunks, placements)
-            rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
+            rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence, _ in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
             if drafts is not None and self._runner.follows and len(batch.outputs) == batch.rows:
                 batch = batch.following({chunk.slot: chunk.start for chunk in chunks if chunk.unsure})
@@ -409,7 +409,7 @@ class Engine:
             return ()
         self._steps, self._chunks = self._steps + 1, self._chunks + len(chunks)
         verified: dict[TokenSequence, list[int]] = {}
-        for _, start, end, samples, sequence in chunks:
+        for _, start, end, samples, sequence, _ in chunks:
             sequence.fed = end
             sequence.in_flight += samples
             if samples > 1:
@@ -439,7 +439,7 @@ class Engine:
         slots: list[int] = []
         numbers, lengths, masked = [], [], {}
         logits = adjusted = False
-        for slot, *_, samples, sequence in sampling:
+        for slot, *_, samples, sequence, _ in sampling:
             logits |= sequence.on_host or sequence.request.params.logprobs > 0
             adjusted |= self._slots.adjusted[slot]
             if sequence.mask is not None and not sequence.on_host:

@@ -1,4 +1,4 @@
-"""Draft heads with all features that change answers or store state: answers equal those without drafts, in numpy."""
+"""Draft heads with all features that change answers or store state: answers equal those without drafts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +19,7 @@ from tests.golden.heads import write_headed
 from tests.golden_files import golden
 
 LENGTH = 16
+DEFAULTS: dict[str, Any] = {"device": "cpu", "context": 256, "chunk_size": 32, "kv": "f32"}
 PROMPT = [5, 6, 7, 9, 11, 13, 17, 19, 23]
 
 
@@ -48,7 +49,7 @@ def always(monkeypatch):
 @contextmanager
 def opened(model: Headed, *, drafting: bool, **how: Any) -> Iterator[rwkv_gpu.LLM]:
     """Loads a model with its head, or without."""
-    how = {"device": "cpu", "context": 256, "chunk_size": 32, "kv": "f32", **how}
+    how = {**DEFAULTS, **how}
     draft = {"draft": model.draft} if drafting else {}
     with rwkv_gpu.load(model.path, no_draft=not drafting, **draft, **how) as llm:
         assert llm.info.drafts == drafting
@@ -167,3 +168,12 @@ def test_sessions_continue_with_and_without_drafts(models, tmp_path):
                     texts.append(done.text)
                     assert done.stats.reused_tokens > 20
         assert len(set(texts)) == 1
+
+
+def test_features_work_where_the_device_counts_right_drafts(models, adapter, monkeypatch, tmp_path):
+    """Requests that the host samples cannot follow a step whose result it does not know."""
+    monkeypatch.setitem(DEFAULTS, "device", adapter.index)
+    windows = models[1:2]
+    test_request_settings_work_with_draft_heads(windows)
+    test_model_options_work_with_draft_heads(windows, tmp_path)
+    test_batches_of_texts_work_with_draft_heads(windows)

@@ -96,13 +96,13 @@ def layer_rows(g: Ops[Tensor], layer: Layer, x: Tensor) -> Tensor:
 
 
 def relative_attention(g: Ops[Tensor], p: RelativeAttention, x: Tensor) -> Tensor:
-    """x + output(attention(q, k, v)), with the waves of distances in q and k"""
+    """x + output(attention(q, k, v)), where q and k also hold the waves that give the part of distances"""
     q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
     return output(g, p.output, attend_by_distance(g, p, q, k, v, g.given(ANGLES)), x)
 
 
 def attend_by_distance(g: Ops[Tensor], p: RelativeAttention, q: Tensor, k: Tensor, v: Tensor, angles: Tensor) -> Tensor:
-    """attention(q, k, v), with the waves of distances in q and k"""
+    """attention(q, k, v), where q and k also hold the waves that give the part of distances"""
     q, k = g.head_linear(q, p.query), g.shift_columns(g.head_linear(k, p.key), p.key_bias)
     q = q if p.query_bias is None else g.shift_columns(q, p.query_bias)
     q, k = (g.turn(y, angles, p.how.heads, "neox") for y in (q, k))

@@ -54,7 +54,7 @@ class Preparation:
         """The size in which a tower reads an image. Raises BadInput if it has too many patches."""
         if size.width * size.height > self.most_patches * self.patch**2:
             raise BadInput(
-                f"an image of {image.width:,} x {image.height:,} pixels is too narrow for this model; cut it"
+                f"an image of {image.width:,} x {image.height:,} pixels is too narrow for this model; crop it"
             )
         return size
 

@@ -85,7 +85,7 @@ def longest_side(picture: Picture, how: Preparation) -> Cut:
     short = int(how.longest / shape if width >= height else how.longest * shape)
     short += short % 2
     if not short:
-        raise BadInput(f"an image of {width:,} x {height:,} pixels is too narrow; cut it")
+        raise BadInput(f"an image of {width:,} x {height:,} pixels is too narrow; crop it")
     first = Size(how.longest, short) if width >= height else Size(short, how.longest)
     size = Size(*(-(-length // side) * side for length in first))
     refined = stretched(stretched(picture.pixels, first, how.resampling), size, how.resampling)

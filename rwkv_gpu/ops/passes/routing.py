@@ -114,7 +114,7 @@ def route_into_sort(graph: Graph, target: Target) -> int:
     One workgroup does both: each of its subgroups chooses for one or two rows, which saves a dispatch.
 
     Condition: nothing reads a choice before it is sorted. Subgroups hold the logits of all experts in registers, and an
-    expert's score depends on its own logit only, as in `route_into_experts`. Two rows share a subgroup at most.
+    expert's score depends on its own logit only, as in `route_into_experts`. At most two rows share a subgroup.
     """
     fired = 0
     for node in list(graph.nodes) if target.tuning.fusion.fuses_routing else []:

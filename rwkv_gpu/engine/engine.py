@@ -396,8 +396,9 @@ class Engine:
             drafts = None if self._speculation is None else self._speculation.submit(chunks, placements)
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence, _ in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
-            on_device = self._runner.follows and not any(chunk.sequence.on_host for chunk in chunks)
-            if drafts is not None and on_device and len(batch.outputs) == batch.rows:
+            # All rows are sampled, and on the device.
+            follows = drafts is not None and self._runner.follows and len(batch.outputs) == batch.rows
+            if follows and not any(chunk.sequence.on_host for chunk in chunks):
                 batch = batch.following({chunk.slot: chunk.start for chunk in chunks if chunk.unsure})
             if [chunk for chunk in chunks if chunk.sequence.family]:
                 batch = replace(batch, adapters=self._adapters(chunks))

@@ -22,6 +22,8 @@ from tests.cli.tmux import PYTHON, ROOT, Terminal
 from tests.golden_files import OWN
 from tests.process import until
 
+SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows lacks the last
+
 MODEL = OWN / "tiny-rwkv7.gguf"
 CALL = r'Sure\.<tool_call>\n\{"name": "add", "arguments": \{"a": 1, "b": 2\}\}\n</tool_call>'
 
@@ -152,7 +154,7 @@ def test_a_call_is_confirmed_in_a_terminal_and_the_chat_continues(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_during_a_call_that_hangs_ends_the_chat_and_the_server(tmp_path, number):
     pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
     config(tmp_path, tiny=TINY)

@@ -23,6 +23,8 @@ from tests.golden_files import OWN
 from tests.llm.hub_server import serving
 from tests.process import PATIENCE, posix, until
 
+SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows lacks the last
+
 pytestmark = posix
 MODEL = str(OWN / "tiny-rwkv7.gguf")
 MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
@@ -137,7 +139,7 @@ main()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("command", ["convert", "quantize", "chat"])
 def test_a_signal_during_a_conversion_ends_it_quietly_and_leaves_no_file(tmp_path, command, number):
     folder = write_folder(tmp_path, KINDS["smollm2"])
@@ -163,7 +165,7 @@ def test_a_signal_during_a_conversion_ends_it_quietly_and_leaves_no_file(tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_during_a_slow_download_ends_it_and_the_next_one_continues(tmp_path, number):
     data = Path(MODEL).read_bytes() * 8
     with serving({"model-Q4_K_M.gguf": data}) as hub:

@@ -47,7 +47,8 @@ def test_a_golden_file_reads_as_its_peer_reads_it(name: str) -> None:
         for row, info in zip(reader.tensors, file.tensors.values(), strict=True):
             assert info.shape == tuple(reversed(row.shape.tolist()))
             assert (info.type, info.offset, info.nbytes) == (row.tensor_type, row.data_offset, row.n_bytes)
-            assert info.format.name == row.tensor_type.name
+            if row.tensor_type != peer.GGMLQuantizationType.I32:  # a table of numbers has no format of weights
+                assert info.format.name == row.tensor_type.name
             assert file.read(info) == row.data.tobytes()
 
 

@@ -81,7 +81,7 @@ def test_every_error_of_a_device_is_one_line_with_a_remedy(adapter):
         said = str(translated(message, "uploading"))
         assert "while uploading" in said and remedy in said and "\n" not in said
     with Device(adapter, portable=True) as device:  # which has no timestamps
-        with pytest.raises(OutOfMemory, match="take a smaller model"):
+        with pytest.raises(OutOfMemory, match="use a smaller model"):
             device.buffer(device.capabilities.max_buffer + 1, "weights")
         with pytest.raises(UnsupportedDevice, match="try another --device"):
             Trace(device, 4)

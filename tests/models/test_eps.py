@@ -125,7 +125,8 @@ def test_kernels_have_only_the_eps_of_the_model(name, tmp_path, monkeypatch):
                 can = LIMITS[limits]
                 found = compiled(file, can, default_tuning(can), step)
                 assert np.float32(ODD) in np.float32([*found])
-                assert found <= model.said, limits
+                none = {0.0} if name == "tiny-deepseek4" else set()  # its gates after a block add no eps
+                assert found <= model.said | none, limits
 
 
 @pytest.mark.parametrize("kernel", gemm_trials(ABLE))

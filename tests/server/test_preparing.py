@@ -47,9 +47,9 @@ def test_only_short_requests_are_prepared_in_the_event_loop(monkeypatch, case):
         on = []
         work = server.service.work
 
-        async def working(function):
+        async def working(function, **more):
             on.append(function)
-            return await work(function)
+            return await work(function, **more)
 
         server.service.work = working
         status, _, _ = server.request("POST", path, {**body, "max_tokens": 1})

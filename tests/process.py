@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import wgpu
 
 NEEDS_POSIX = "needs signals, pipes, shells or permissions of POSIX"
+SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows lacks the last
 PATIENCE = 280.0  # seconds that a test waits for what must come, on a machine however slow
 posix = pytest.mark.skipif(os.name == "nt", reason=NEEDS_POSIX)
 

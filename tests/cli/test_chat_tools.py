@@ -20,9 +20,7 @@ from rwkv_gpu.mcp.client import RemoteTool
 from rwkv_gpu.mcp.result import Result
 from tests.cli.tmux import PYTHON, ROOT, Terminal
 from tests.golden_files import OWN
-from tests.process import until
-
-SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows lacks the last
+from tests.process import SIGNALS, until
 
 MODEL = OWN / "tiny-rwkv7.gguf"
 CALL = r'Sure\.<tool_call>\n\{"name": "add", "arguments": \{"a": 1, "b": 2\}\}\n</tool_call>'

@@ -21,9 +21,7 @@ from tests.convert.hub_folders import write_folder
 from tests.convert.hub_kinds import KINDS
 from tests.golden_files import OWN
 from tests.llm.hub_server import serving
-from tests.process import PATIENCE, posix, until
-
-SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows lacks the last
+from tests.process import PATIENCE, SIGNALS, posix, until
 
 pytestmark = posix
 MODEL = str(OWN / "tiny-rwkv7.gguf")

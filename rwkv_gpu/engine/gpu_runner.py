@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Unpack, cast
+from typing import NamedTuple, Unpack, cast
 
 import numpy as np
 
@@ -54,9 +54,19 @@ from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
 Brings = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
-# Size of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, `follows`,
-# output, and further inputs.
-Size = tuple[int, int, bool, int, bool, bool, Output, Brings]
+
+
+class Size(NamedTuple):
+    """The size of the batches that a plan takes."""
+
+    rows: int
+    outputs: int  # output rows
+    single: bool  # whether each sequence has one row
+    pages: int  # of a sequence
+    shared_pages: bool
+    follows: bool
+    what: Output
+    brings: Brings
 
 
 class GpuRunner(PartRunner):
@@ -224,25 +234,16 @@ class GpuRunner(PartRunner):
             self._follow_device()
         pages = self._caches.plan_pages(batch)
         brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
-        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, batch.follows, what, brings
+        size = Size(batch.rows, len(batch.outputs), batch.single, pages, shared_pages, batch.follows, what, brings)
         plan = self._plan_of.get(size)
         if plan is None:
-            plan = self._plan_of[size] = self._plan_for(*size)
+            plan = self._plan_of[size] = self._plan_for(size)
         return plan
 
     @TypedErrors("preparing a step")
-    def _plan_for(
-        self,
-        rows: int,
-        outputs: int,
-        single: bool,
-        pages: int,
-        shared_pages: bool,
-        follows: bool,
-        what: Output,
-        brings: Brings,
-    ) -> Plan:
+    def _plan_for(self, size: Size) -> Plan:
         """Returns the plan for batches of this size."""
+        rows, outputs, what = size.rows, size.outputs, size.what
         assert rows <= self.chunk_size, f"a step has at most {self.chunk_size} rows, this one {rows}"
         rows = bucket(rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
@@ -251,13 +252,13 @@ class GpuRunner(PartRunner):
         elif isinstance(what, DraftOutput):
             outputs = rows
         # Whether batches with one row per sequence use a different plan.
-        single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
-        follows = self.follows if isinstance(what, DraftOutput) else follows
-        key = rows, outputs, single, pages, shared_pages, follows, what, brings
+        single = size.single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
+        follows = self.follows if isinstance(what, DraftOutput) else size.follows
+        key = size._replace(rows=rows, outputs=outputs, single=single, follows=follows)
         plan = self._plans.get(key)
         if plan is None:
             began = time.perf_counter()
-            plan = self._plans[key] = self._record(*key)
+            plan = self._plans[key] = self._record(key)
             plan.compile()
             self.compile_seconds += time.perf_counter() - began
         return plan
@@ -310,17 +311,8 @@ class GpuRunner(PartRunner):
         self._plans.clear()
         self._plan_of.clear()
 
-    def _record(
-        self,
-        rows: int,
-        outputs: int,
-        single: bool,
-        pages: int,
-        shared_pages: bool,
-        follows: bool,
-        what: Output,
-        brings: Brings = (),
-    ) -> Plan:
+    def _record(self, size: Size) -> Plan:
+        rows, outputs, single, pages, shared_pages, follows, what, brings = size
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in (self._states | self._slot_rows).items()}
         from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 

@@ -82,21 +82,24 @@ class CompressedAttention:
     @property
     def caches(self) -> tuple[Cache, ...]:
         """Its keys, and those of its compressors."""
-        compressors = [self.compressor, self.index.keys if self.index else None]
-        return (self.cache, *(cache for p in compressors if p for cache in (p.rows, p.entries)))
+        return (self.cache, *(cache for p in self.compressors for cache in (p.rows, p.entries)))
+
+    @property
+    def compressors(self) -> tuple[Compressor, ...]:
+        """That of its keys, and that of its indexer."""
+        return tuple(p for p in (self.compressor, self.index.keys if self.index else None) if p)
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor | None, eps: float) -> Tensor:
         """add + W_o turned back(attention(turned(norm(W_q h)), turned(norm(W_k h)))), h = norm(x)"""
-        heads, compressors = self.how.heads, [self.compressor, self.index.keys if self.index else None]
-        matrices = [self.q_down, self.key, *(w for p in compressors if p for w in (p.values, p.gates))]
+        heads = self.how.heads
+        matrices = [self.q_down, self.key, *(w for p in self.compressors for w in (p.values, p.gates))]
         matrices += [self.index.weights] if self.index else []
         low, key, *others = g.linears([x] * len(matrices), matrices, norm=self.norm)
         g.write_entries(g.rms_norm(key, self.key_norm.weight, eps), self.cache, self.rope)
-        for p in compressors:
-            if p is not None:
-                g.write_entries(g.concat(others.pop(0), others.pop(0)), p.rows)
-                entries = g.compress(p.rows, p.bias, p.entries.stride)
-                g.write_entries(g.rms_norm(entries, p.norm.weight, eps), p.entries, self.rope)
+        for p in self.compressors:
+            g.write_entries(g.concat(others.pop(0), others.pop(0)), p.rows)
+            entries = g.compress(p.rows, p.bias, p.entries.stride)
+            g.write_entries(g.rms_norm(entries, p.norm.weight, eps), p.entries, self.rope)
         chosen = None
         if self.index is None:
             q = g.linear(low, self.q, norm=self.q_norm)

@@ -18,6 +18,7 @@ Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Scores = Literal["softmax", "sigmoid", "sqrt_softplus", "late_softmax"]
 StateType = Literal["f32", "f16"]
+STATE_TYPES: tuple[StateType, ...] = get_args(StateType)
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # the number of each activation in shaders
 Pairing = Literal["normal", "neox"]
 Blocks = Literal["joined", "by_column", "mean"]

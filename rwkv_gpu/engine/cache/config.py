@@ -8,7 +8,7 @@ from ...errors import BadInput, OutOfMemory
 from ...gpu.device import Device
 from ...models.registry import Contents, Model
 from ...ops.kv_format import KV_FORMATS, KVFormat, KVType, kv_format
-from ...ops.vocabulary import PAGE, Cache, State, StateType
+from ...ops.vocabulary import PAGE, STATE_TYPES, Cache, State, StateType
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
@@ -65,8 +65,8 @@ class CacheConfig:
         if not isinstance(kind, str) or kind not in KV_FORMATS:
             raise BadInput(f"kv is {kind!r}; known: {', '.join(KV_FORMATS)}")
         state_type = options.get("states", "f32")
-        if state_type not in ("f32", "f16"):
-            raise BadInput(f"states is {state_type!r}; known: f32, f16")
+        if state_type not in STATE_TYPES:
+            raise BadInput(f"states is {state_type!r}; known: {', '.join(STATE_TYPES)}")
         state_bytes = sum(state.nbytes(state_type) for state in model.states)
         room = _default_cache(state_bytes) if asked is None else asked
         look_ahead = options.get("look_ahead", DEFAULT_LOOK_AHEAD)

@@ -81,10 +81,9 @@ class PagedKVCache(ABC):
         length = self.pager.length(slot)
         for cache in self.caches:
             held = self._pager_of(cache).held(slot)
+            each, end = PAGE // cache.step, -(-(length - held.first * PAGE) // cache.step)
             for what, name in enumerate(names(cache)):
-                each = PAGE // cache.step
                 whole = self._empty(cache, len(held.pages) * each)
-                end = -(-(length - held.first * PAGE) // cache.step)
                 whole[end - len(arrays[name]) : end] = arrays[name]
                 paged, at = whole.reshape(len(held.pages), each, *whole.shape[1:]), 0
                 for pages in neighbours(held.pages):

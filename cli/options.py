@@ -11,7 +11,6 @@ from click.core import ParameterSource
 from rwkv_gpu.engine.offload import Offload, memory_size
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import CHOICES
-from rwkv_gpu.ops.vocabulary import STATE_TYPES
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 
 from .model_name import (
@@ -134,7 +133,7 @@ LOADING = {
         help="Precision of the KV cache, for transformers; q8 and q4 take half and a quarter of the memory.",
     ),
     "states": _loading(
-        "--states", type=click.Choice(STATE_TYPES), default="f32", show_default=True,
+        "--states", type=click.Choice(["f32", "f16"]), default="f32", show_default=True,
         help="Precision of recurrent states, for RWKV, delta nets and Mamba-2; f16 takes half of the memory.",
     ),
     "matrix_units": _loading(

@@ -49,7 +49,8 @@ def change_a_number(rng: random.Random, parts: Parts) -> None:
 def change_a_size(rng: random.Random, parts: Parts) -> None:
     """Changes a number of the architecture: a width, a count, a rank, a group, a window, or one of each layer."""
     arch = parts.row("general.architecture").value if _has_architecture(parts) else b"llama"
-    sizes = [row for row in parts.rows if row.name.startswith(arch + b".") and row.kind in (*WHOLE, ARRAY)]
+    kinds = (*WHOLE, ARRAY)
+    sizes = [r for r in parts.rows if r.name.startswith(arch + b".") and r.kind in kinds and r.element != STRING]
     if not sizes:
         return
     row = rng.choice(sizes)

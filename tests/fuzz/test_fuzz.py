@@ -72,6 +72,11 @@ def test_each_writing_command_says_in_one_line_that_a_disk_is_full(tmp_path: Pat
     assert not [path for path in tree(tmp_path) if ".saving-" in path or path.endswith(".lock")]
 
 
+def test_a_mutant_is_built_if_its_texts_have_the_name_of_sizes() -> None:
+    what, _ = structural(3194, ("tiny-llada", "tiny-llada-moe", "tiny-dream", "tiny-rnd1"))
+    assert "swap_two_rows, change_a_size" in what
+
+
 def test_a_model_file_that_is_almost_sound_is_refused_in_one_line_or_answers() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numpy's warnings about NaN and infinity

@@ -83,6 +83,7 @@ def header_of(name: str, converter: Any, config: dict[str, Any], state: dict[str
     converter.opt_num_mtp_layers = 1
     model = converter(folder, gguf.LlamaFileType.MOSTLY_F16, folder / "model.gguf", hparams=config, dry_run=True)
     model._get_suppress_tokens = lambda: [130]
+    model._read_hash_constants = lambda _: []  # `keys` of publisher_configs.json has them
     if state:
         model.prepare_tensors()
     model.set_gguf_parameters()

@@ -9,6 +9,7 @@ Types follow the converter's rule: F16, and F32 for vectors, norms and small mat
 import ctypes as c
 import json
 import lzma
+import math
 import re
 import subprocess
 import sys
@@ -26,6 +27,18 @@ FLOATS = re.compile(
     r"(_norm|ffn_gate_inp(_shexp)?|position_embd|token_types|ssm_conv1d(_[qkv])?|shortconv\.conv|time_mix_first"
     r"|time_mix(_decay)?_w[12]|time_mix_lerp_fused|altup_(correct|predict)_coef|indexer\.proj)\.weight$"
 )
+# Types of matrices that a family's converter chooses by name instead. DeepSeek-V4's follow those of the checkpoint.
+CHOSEN = {
+    "deepseek4": (
+        (r"_exps\.", "MXFP4"),
+        (r"tid2eid", "I32"),
+        (r"hc_|_ape\.", "F32"),
+        (r"^(token_embd|output)\.|_compressor_|indexer\.proj|ffn_gate_inp", "BF16"),
+        (r"", "Q8_0"),
+    ),
+    "hy_v4": ((r"hc_|^output\.", "F32"),),
+    "minimax-m3": ((r"indexer\.", "F32"),),
+}
 # Keys that llama.cpp requires although its converter leaves them out. They do not change shapes.
 REQUIRED = (("attention.layer_norm_rms_epsilon", F32, 1e-5), ("logit_scale", F32, 1.0), ("expert_gating_func", U32, 2))
 HEAD = "eh_proj", "enorm", "hnorm", "shared_head_norm"  # of a drafting head, which golden models lack
@@ -94,6 +107,8 @@ def asked(name: str, path: Path) -> None:
     if header.keys.get(f"{arch}.hrm.layers_per_stack"):
         layers = 2 * header.keys[f"{arch}.hrm.layers_per_stack"][1]
     names = {normal(one.name.decode()) for one in golden_tensors(header)}
+    if header.keys.get(f"{arch}.leading_dense_block_count", (0, 0))[1]:
+        names |= {f"blk.{{i}}.ffn_{one}.weight" for one in ("gate", "up", "down")}
     if header.keys.get(f"{arch}.nextn_predict_layers", (0, 0))[1]:
         names |= {f"blk.{{i}}.nextn.{one}.weight" for one in HEAD}
     every = dict.fromkeys(one.replace("{i}", str(i)) for one in sorted(names) for i in range(layers))
@@ -111,10 +126,22 @@ def asked(name: str, path: Path) -> None:
         rows.append(Row(f"{arch}.rope.dimension_sections".encode(), ARRAY, [24, 20, 20, 0], I32))
     own = json.loads(CONFIGS.read_text()).get(name, {})
     if f"{arch}.vocab_size" not in header.keys:
-        words = {**own.get("config", {}), **own.get("changes", {})}["vocab_size"]
+        config = {**own.get("config", {}), **own.get("changes", {})}
+        words = config.get("text_config", config)["vocab_size"]
         rows.append(Row(f"{arch}.vocab_size".encode(), U32, words))
     table = [tensor(one.encode(), [32], 128 * i, kind=0) for i, one in enumerate(every)]
     path.write_bytes(gguf([row_bytes(row) for row in rows], table, bytes(128 * len(table))))
+
+
+def as_stored(arch: str, name: str, shape: list[int]) -> list[int]:
+    """Returns the shape in the file of a tensor that llama.cpp gives another shape, or cuts."""
+    if arch == "deepseek4" and "attn_output_a" in name:
+        return [shape[0] * shape[1], shape[2]]
+    if arch == "qwen4exp" and re.search(r"hc_\w*norm|ple_norm", name):
+        return [math.prod(shape)]
+    if arch == "qwen4exp" and name.startswith("per_layer_token_embd"):
+        return [-(-shape[0] // 128) * 128, shape[1]]
+    return shape
 
 
 def plausible(name: str, tensors: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -137,13 +164,16 @@ def plausible(name: str, tensors: dict[str, list[int]]) -> dict[str, list[int]]:
         if both and not mixed and (mixture if is_dense else re.match(r"ffn_(gate|up|down)\.weight", part)):
             continue
         gateless = arch == "arwkv7" and not keys["arwkv7.attention.gate_lora_rank"][1] and "lerp_fused" in key
-        kept[key] = [5, *shape[1:]] if gateless else shape
+        kept[key] = [5, *shape[1:]] if gateless else as_stored(arch, key, shape)
     if len(kept.get("token_types.weight", "12")) == 1:
         kept["token_types.weight"] = [1, *kept["token_types.weight"]]
     return kept
 
 
-def kind(name: str, shape: list[int]) -> str:
+def kind(name: str, shape: list[int], arch: str) -> str:
+    chosen = [to for pattern, to in CHOSEN.get(arch, ()) if re.search(pattern, name)]
+    if len(shape) > 1 and chosen:
+        return chosen[0]
     plain = len(shape) == 1 or FLOATS.search(name) or not name.endswith((".weight", ".lora_a", ".lora_b"))
     return "F32" if plain else "F16"
 
@@ -162,7 +192,8 @@ def main(library: Path, *names: str) -> None:
             print(f"{name}: {done.stderr[-300:]}")
             continue
         tensors = plausible(name, json.loads(done.stdout))
-        found[name]["layers"] = folded([[key, shape, kind(key, shape)] for key, shape in tensors.items()])
+        arch = headers()[name].arch
+        found[name]["layers"] = folded([[key, shape, kind(key, shape, arch)] for key, shape in tensors.items()])
     PATH.write_bytes(lzma.compress(json.dumps(found, separators=(",", ":")).encode(), preset=9))
 
 

@@ -18,15 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gguf.formats import FORMATS, SIZES
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.gguf.quantise import quantise_rows
 from tests.gguf.parts import Parts, Row, Stored, nbytes, row_bytes
-from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32, gguf, tensor
+from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32, U64, gguf, tensor
 
 PATH = Path(__file__).parent / "published_headers.json.xz"
 KINDS = {"UINT32": U32, "INT32": I32, "FLOAT32": F32, "BOOL": BOOL, "STRING": STRING, "ARRAY": ARRAY}
-TYPES = {fmt.name: number for number, fmt in FORMATS.items()}
+TYPES = {fmt.name: number for number, fmt in SIZES.items()}
 OPTIONAL = re.compile(rb"(^output\.weight|_factors_\w+\.weight|rope_freqs\.weight|\.bias)$")
+LONG = ".layer_multipliers", ".head_offsets", ".head_vocab_sizes"  # lists that the converter writes as U64
 OWN = "general.", "tokenizer."  # keys that do not affect the shape of a model
 
 
@@ -56,7 +58,9 @@ def headers() -> dict[str, Header]:
 def golden_of(header: Header) -> str:
     """Returns the golden model of the family, with experts if the published model has them."""
     experts = {"llama": "tiny-llama-experts", "granite_swa": "experts-granite_swa"}
-    names = {"olmo2": "tiny-olmo3"} | (experts if f"{header.arch}.expert_count" in header.keys else {})
+    names = {"olmo2": "tiny-olmo3", "minimax-m3": "leading-minimax-m3"} | (
+        experts if f"{header.arch}.expert_count" in header.keys else {}
+    )
     return names.get(header.arch, f"tiny-{header.arch}") + ".gguf"
 
 
@@ -81,10 +85,12 @@ def with_keys(parts: Parts, header: Header | None) -> None:
         own = known.get(key)
         if kind == "ARRAY":
             value = value[:blocks] if len(value) == published else value
+            if key.endswith(".recurrent_layers"):
+                value = [(i + 1) % known[f"{arch}.full_attention_interval"].value > 0 for i in range(blocks)]
             if own is not None:
                 value = own.value if own.kind == ARRAY else [own.value] * blocks
             parts.rows = [row for row in parts.rows if row is not own]
-            parts.rows.append(Row(key.encode(), ARRAY, value, _element(value[0])))
+            parts.rows.append(Row(key.encode(), ARRAY, value, _element(key, value)))
         elif own is None:
             parts.set(key, KINDS[kind], _small(key, value, width, known, arch))
 
@@ -154,12 +160,13 @@ def _dims(name: str, own: dict[str, Stored], parts: Parts, arch: str) -> list[in
 
 
 def _typed(one: Stored, kind: int) -> Stored:
-    """Returns a tensor as F16 or F32."""
-    if kind not in (TYPES["F16"], TYPES["F32"]) or kind == one.kind:
+    """Returns a tensor in another type of numbers, if its rows are whole blocks of that type."""
+    if kind not in FORMATS or kind == one.kind or one.dims[0] % FORMATS[kind].block:
         return one
     raw = np.frombuffer(one.data, np.uint8).reshape(math.prod(one.dims[1:]), -1)
-    data = dequantise_rows(FORMATS[one.kind], raw).astype("<f2" if kind == TYPES["F16"] else "<f4").tobytes()
-    return Stored(one.name, one.dims, kind, data)
+    return Stored(
+        one.name, one.dims, kind, quantise_rows(FORMATS[kind], dequantise_rows(FORMATS[one.kind], raw)).tobytes()
+    )
 
 
 def _small(key: str, value: Any, width: int, known: dict[str, Row], arch: str) -> Any:
@@ -175,14 +182,16 @@ def _small(key: str, value: Any, width: int, known: dict[str, Row], arch: str) -
     return value.encode() if isinstance(value, str) else value
 
 
-def _element(value: Any) -> int:
-    return BOOL if isinstance(value, bool) else I32 if isinstance(value, int) else F32
+def _element(key: str, values: list[Any]) -> int:
+    if not isinstance(values[0], int):
+        return F32
+    return BOOL if isinstance(values[0], bool) else U64 if key.endswith(LONG) else I32
 
 
 def rows_of(header: Header) -> list[Row]:
     """Returns the keys as rows of a file. Empty lists are left out, as by the converter."""
     return [
-        Row(key.encode(), ARRAY, value, _element(value[0]))
+        Row(key.encode(), ARRAY, value, _element(key, value))
         if kind == "ARRAY"
         else Row(key.encode(), KINDS[kind], value.encode() if isinstance(value, str) else value)
         for key, (kind, value) in header.keys.items()

@@ -126,7 +126,7 @@ pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1
 bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
 qwen4exp         qwen4exp         Qwen/Qwen3.8-Flash-Next                  gpt2  qwen35        B   {QWEN}
 kimi-k3          kimi-k3          moonshotai/Kimi-K3                       gpt2  kimi-k2       -   bos=[BOS] eos=<|end_of_msg|> -=<|open|> -=<|close|> -=<|sep|> unknown=[UNK] padding=[PAD]
-minimax-m3       minimax-m3       MiniMaxAI/MiniMax-M3                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
+minimax-m3       leading-minimax-m3 MiniMaxAI/MiniMax-M3                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
 minimax-01       minimax-01       MiniMaxAI/MiniMax-M1-40k                 gpt2  minimax-m2    B   bos=<beginning_of_sentence> eos=<end_of_sentence> unknown=<unk>
 plamo2           plamo2           pfnet/plamo-2-1b                         plamo2 default      -   {PLAMO}
 plamo3           plamo3           pfnet/plamo-3-nict-2b-base               plamo2 default      -   {PLAMO}

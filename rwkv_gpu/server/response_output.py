@@ -1,5 +1,6 @@
 """The output of the Responses API: items of reasoning, text and calls, and the events that write them."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,7 @@ class Output:
             return []
         item["status"] = status
         if item["type"] == CALL:
-            item["arguments"] = text
+            item |= {"arguments": text, "status": "completed" if _is_json(text) else status}
             events = [("function_call_arguments.done", {**place, "name": item["name"], "arguments": text})]
         elif item["type"] == REASONING:
             item["content"] = [{"type": "reasoning_text", "text": text}]
@@ -93,6 +94,14 @@ _KINDS: dict[str, tuple[str, Json]] = {
     MESSAGE: ("msg", {"role": "assistant", "content": []}),
     CALL: ("fc", {"arguments": ""}),
 }
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def text_part(text: str) -> Json:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.text.thinking import CALLED, TOOL, begun
-from rwkv_gpu.text.tool_values import NAMESPACE, gemma_values, minimax_elements, python_calls, typed
+from rwkv_gpu.text.tool_values import NAMESPACE, gemma_prefix, gemma_values, minimax_elements, python_calls, typed
 
 Schemas = Mapping[str, Mapping[str, Any]]  # parameter schemas of each tool, by name
 
@@ -36,6 +36,7 @@ class ToolForm:
     read: Callable[[str, Schemas], list[Call]]  # parses the text between them; empty for other content
     control: bool = False  # whether its marks are control tokens, which decoding hides
     bare: bool = False  # whether an answer that begins with a brace is a call without marks
+    ends: str = ""  # text that ends each call, if a part of a call can be parsed as well
 
 
 def read_json(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
@@ -152,6 +153,7 @@ DEEPSEEK = ToolForm("deepseek", ("<｜tool▁calls▁begin｜>",), "<｜tool▁c
 KIMI = ToolForm("kimi", ("<|tool_calls_section_begin|>",), "<|tool_calls_section_end|>", read_kimi, control=True)
 LFM2 = ToolForm("lfm2", ("<|tool_call_start|>",), "<|tool_call_end|>", read_python, control=True)
 FENCE = "```json"
+FUNCTION = "</function>"
 LLAMA = ToolForm("llama3", ("<|python_tag|>",), "", read_json, control=True, bare=True)
 # By a string in the template; the first match is used.
 FORMS: Sequence[tuple[str, ToolForm]] = (
@@ -169,10 +171,10 @@ FORMS: Sequence[tuple[str, ToolForm]] = (
     ("<TOOLCALL>", ToolForm("nemotron", ("<TOOLCALL>",), "</TOOLCALL>", read_json)),
     ("<|tool_call|>", ToolForm("granite", ("<|tool_call|>",), "", read_json, control=True)),
     ("<|function_call|>", ToolForm("gigachat", ("<|function_call|>",), "", read_json, control=True)),
-    ("<|channel|>", ToolForm("harmony", (TOOL,), CALLED, read_harmony)),
-    ("<arg_key>", ToolForm("glm", ("<tool_call>",), "</tool_call>", read_pairs)),
-    ("<seed:tool_call>", ToolForm("seed", ("<seed:tool_call>",), "</seed:tool_call>", read_tagged)),
-    ("<function=", ToolForm("qwen3-coder", ("<tool_call>", "<function="), "</tool_call>", read_tagged)),
+    ("<|channel|>", ToolForm("harmony", (TOOL,), CALLED, read_harmony, ends=CALLED)),
+    ("<arg_key>", ToolForm("glm", ("<tool_call>",), "</tool_call>", read_pairs, ends="</tool_call>")),
+    ("<seed:tool_call>", ToolForm("seed", ("<seed:tool_call>",), "</seed:tool_call>", read_tagged, ends=FUNCTION)),
+    ("<function=", ToolForm("qwen3-coder", ("<tool_call>", "<function="), "</tool_call>", read_tagged, ends=FUNCTION)),
     ("<tool_call>", JSON_FORM),
     ("[TOOL_CALLS]", ToolForm("mistral", ("[TOOL_CALLS]",), "", read_mistral, control=True)),
     ("<｜tool▁calls▁begin｜>", DEEPSEEK),
@@ -217,10 +219,11 @@ class ToolParser:
             mark = max(begun(self._held, mark) for mark in self._form.opening) if cut else 0
             return [self._held[: len(self._held) - mark].rstrip()]
         body = self._held if self._inside != "<function=" else self._inside + self._held
-        calls = self._read(body, self._inside)
         if not cut:
-            return calls or [self._space + self._inside + self._held]
-        known = [call for call in calls or cut_calls(body) if isinstance(call, Call) and call.name in self._schemas]
+            return self._read(body, self._inside) or [self._space + self._inside + self._held]
+        body = body[: len(body) - begun(body, self._form.closing)]
+        whole = self._form.read(body, self._schemas) if self._form.ends in body else []
+        known = [call for call in cut_calls(body, whole, self._schemas) if call.name in self._schemas]
         return [*known] if known or self._inside else [self._space + self._held]
 
     def _split(self) -> Iterator[Piece]:
@@ -263,23 +266,37 @@ class ToolParser:
         return [*calls] if known else []
 
 
-# The beginning of a call, by its name: JSON, and marks of families that write the name before JSON arguments.
+# The beginning of a call, by its name: JSON, and marks of families that write the name before the arguments.
 _BEGUN = re.compile(
     r"""
     "(?:name|tool_name)"\s*:\s*"(?P<json>[^"]+)"
   | invoke\ name="(?P<invoke>[^"<>]+)"
+  | <function=(?P<tagged>[^>\n]+)>
   | call:(?P<gemma>[^\s{]+)(?=\{)
   | (?:functions\.)?(?P<kimi>[\w.-]+):\d+<\|tool_call_argument_begin\|>
-  | <｜tool▁sep｜>(?P<deepseek>[\w.-]+)\n
-  | ^\s*(?:functions\.)?(?P<first>[\w.-]+)(?=[\s<[{(])
+  | <｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?(?P<deepseek>[\w.-]+)(?=\n|<｜tool▁sep｜>)
+  | \[TOOL_CALLS\](?P<mistral>[\w.-]+)(?=\[)
+  | ^\s*\[?(?:functions\.)?(?P<first>[\w.-]+)(?=[\s<[{(])
     """,
     re.VERBOSE,
 )
+# A complete argument of the families that write arguments as elements.
+_PAIR = re.compile(
+    r"""
+    <parameter=(?P<tagged>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>
+  | <arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<of_key>.*?)</arg_value>
+  | <[^<>"]*parameter\ name="(?P<name>[^"<>]+)"[^<>]*>(?P<named>.*?)</[^<>"]*parameter>
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
-def cut_calls(text: str) -> list[Call]:
-    """The calls in a text that ends inside a call: all complete ones, and the last with the arguments so far."""
-    found, at, decoder = [], 0, json.JSONDecoder(strict=False)
+def cut_calls(text: str, whole: Sequence[Call], schemas: Schemas) -> list[Call]:
+    """The calls in a text that ends inside a call: all complete ones, and the last with the arguments so far.
+
+    `whole` are the complete calls of a text that is not JSON.
+    """
+    found, at, decoder = list[Call](), 0, json.JSONDecoder(strict=False)
     while True:
         at = len(text) - len(text[at:].lstrip(" \t\r\n,;["))
         try:
@@ -288,12 +305,25 @@ def cut_calls(text: str) -> list[Call]:
             break
         call = _as_call(value)
         found += [call] if call is not None else []
-    name = _BEGUN.search(text, at)
-    if name is not None:
-        after = text[name.end() :]
-        brace = after.find("{")
-        found.append(Call(name[name.lastgroup or 0], after[brace:] if brace >= 0 else ""))
-    return found
+    at = at if found else 0
+    names = [*_BEGUN.finditer(text, at)]
+    names = [name for name in names if name.lastgroup in (names[0].lastgroup, "mistral")][0 if found else len(whole) :]
+    return [*(found or whole), *(_open(name, text[name.end() :], schemas) for name in names[:1])]
+
+
+def _open(name: re.Match[str], after: str, schemas: Schemas) -> Call:
+    """A call without its end. Its arguments are the beginning of JSON, complete only if the model completed them."""
+    called, pairs = name[name.lastgroup or 0], [*_PAIR.finditer(after)]
+    if name.lastgroup in ("invoke", "tagged") or pairs or after.lstrip().startswith("<arg_key>"):
+        values = [[group for group in pair.groups() if group is not None] for pair in pairs]
+        return Call(called, _typed(called, [(key, value) for key, value in values], schemas).arguments[:-1])
+    written = after[brace:] if (brace := after.find("{")) >= 0 else ""
+    if name.lastgroup == "gemma":
+        return Call(called, gemma_prefix(written))
+    try:
+        return Call(called, written[: json.JSONDecoder(strict=False).raw_decode(written)[1]])
+    except (ValueError, RecursionError):
+        return Call(called, "" if after.startswith("(") else written)
 
 
 def _as_call(value: Any) -> Call | None:

@@ -6,10 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from rwkv_gpu.text.thinking import begun
+
 NAMESPACE = "]<]minimax[>["  # precedes each mark of MiniMax-M3
 DEEPEST = 64  # elements inside each other
 LONGEST = 1 << 16  # characters of calls that are parsed as Python
 _CONSTANTS = {"true": True, "false": False, "null": None}
+_QUOTE = '<|"|>'  # around a text in Gemma 4's notation
 _GEMMA = re.compile(r'<\|"\|>(.*?)<\|"\|>|([A-Za-z_][\w.-]*)(?=\s*:)', re.DOTALL)
 
 
@@ -47,11 +50,21 @@ def _python_value(node: ast.expr) -> Any:
 
 def gemma_values(text: str) -> Any:
     """Converts {key:<|"|>text<|"|>,other:2} to JSON; None for anything else."""
-    quoted = _GEMMA.sub(lambda found: json.dumps(found[2] if found[1] is None else found[1]), text)
     try:
-        return json.loads(quoted)
+        return json.loads(_quoted(text))
     except (ValueError, RecursionError):
         return None
+
+
+def gemma_prefix(text: str) -> str:
+    """Converts the beginning of {key:<|"|>text<|"|>,other:2} to the beginning of JSON."""
+    text = text[: len(text) - begun(text, _QUOTE)]
+    before, _, last = text.rpartition(_QUOTE)
+    return _quoted(before) + json.dumps(last)[:-1] if text.count(_QUOTE) % 2 else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    return _GEMMA.sub(lambda found: json.dumps(found[2] if found[1] is None else found[1]), text)
 
 
 @dataclass

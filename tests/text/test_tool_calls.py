@@ -1,6 +1,7 @@
 """Tool calls in each family's format are parsed from text in any pieces."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ BY_NAME = {form.name: form for _, form in FORMS} | {"generic": GENERIC}
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 SCHEMAS = {"weather": WEATHER, "now": {"type": "object"}}
 ROME = {"city": "Rome", "days": 2}
+MARK = 42  # characters of the longest mark between a name and its arguments
 # By form: text before a call, the text of one call, that of two, and the content of one.
 WRITTEN = {
     "rwkv": (
@@ -122,10 +124,11 @@ def read(form, pieces):
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_call_that_is_cut_off_is_not_shown_as_text(name):
-    """At every length: no markup in the text, and only names of tools that were written out."""
+def test_a_call_that_is_cut_off_has_its_name_and_the_beginning_of_its_arguments(name):
+    """At every length: no markup is shown, no written name is lost, and no call looks complete before it is."""
     one, other = WRITTEN[name]
     whole = one + other
+    named = [whole.index(tool) + len(tool) for tool in ("weather", "now")]
     for end in range(1, len(whole)):
         parser = ToolParser(BY_NAME[name], SCHEMAS)
         found = parser.feed("Look.\n\n" + whole[:end]) + parser.flush(cut=True)
@@ -134,6 +137,15 @@ def test_a_call_that_is_cut_off_is_not_shown_as_text(name):
         bare = name == "llama3" and not calls
         assert text == "Look." or bare, (end, text)
         assert [call.name for call in calls] == ["weather", "now"][: len(calls)], (end, calls)
+        later = MARK if name != "lfm2" else len(whole)  # whose list of calls is parsed as a whole
+        assert len(calls) >= (end > named[0] + MARK) + (end > named[1] + later), (end, calls)
+        for call, expected in zip(calls, (ROME, {}), strict=False):
+            try:
+                assert json.loads(call.arguments) == expected
+            except ValueError:
+                assert not set("<>|`]｜") & set(call.arguments), (end, call)
+                known = re.sub("[a-z]*$", "", call.arguments.replace(" ", ""))  # Gemma's keys have no quotes
+                assert json.dumps(expected).replace(" ", "")[:-1].startswith(known), (end, call)
 
 
 def test_json_inside_an_answer_is_not_read_as_a_call_without_marks():

@@ -69,14 +69,14 @@ gemma            gemma            google/gemma-2b-it                       llama
 gemma3n          gemma3n          google/gemma-3n-E2B-it                   llama default       b   {GEMMA}
 deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2  deepseek-llm  b   {DEEPSEEK}
 deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
-deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2-Exp            gpt2  deepseek-v3   b   {DEEPSEEK}
+deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2                gpt2  deepseek-v3   b   {DEEPSEEK}
 deepseek4        deepseek4        deepseek-ai/DeepSeek-V4-Flash            gpt2  deepseek-v3   b   {DEEPSEEK}
 dots3note        dots3note        dots-studio/dots3-note-prev              gpt2  qwen2         B   {QWEN} eot=<|endofassistant|>
 glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 dream            dream            Dream-org/Dream-v0-Instruct-7B           gpt2  qwen2         B   bos=<|beginoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mask|> -=<|im_start|> -=<|im_end|>
 llada-moe        llada-moe        inclusionAI/LLaDA-MoE-7B-A1B-Instruct    gpt2  llada-moe     B   {LING} mask=<|mask|>
 rnd1             rnd1             radicalnumerics/RND1-Base-0910           gpt2  qwen2         B   {QWEN} mask=<|mask|>
-granitemoe       granitemoe       ibm-granite/granite-3.1-3b-a800m-instruct gpt2 refact        B   {GRANITE}
+granitemoe       granitemoe       ibm-granite/granite-3.0-3b-a800m-instruct gpt2 refact        B   {GRANITE}
 bailingmoe       bailingmoe       inclusionAI/Ling-lite                    gpt2  bailingmoe    B   {LING}
 bailingmoe2      bailingmoe2      inclusionAI/Ling-mini-2.0                gpt2  bailingmoe2   B   {LING}
 bloom            bloom            bigscience/bloom-560m                    gpt2  bloom         -   {ROBERTA}
@@ -100,7 +100,7 @@ exaone4          exaone4          LGAI-EXAONE/EXAONE-4.0-32B               gpt2 
 minimax-m2       minimax-m2       MiniMaxAI/MiniMax-M2                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
 internlm2        internlm2        internlm/internlm2-chat-7b               llama default       b   {LLAMA} -=<|im_start|> -=<|im_end|>
 baichuan         baichuan         baichuan-inc/Baichuan2-7B-Chat           llama default       BE  {LLAMA}
-orion            orion            OrionStarAI/Orion-14B-Base               llama default       BE  {LLAMA}
+orion            orion            OrionStarAI/Orion-14B-Chat               llama default       BE  {LLAMA}
 openelm          openelm          apple/OpenELM-270M                       llama default       b   {LLAMA}
 minicpm          minicpm          openbmb/MiniCPM-2B-sft-bf16              llama default       bE  {LLAMA}
 minicpm3         minicpm3         openbmb/MiniCPM3-4B                      llama default       bE  {LLAMA} -=<|im_start|> -=<|im_end|>
@@ -158,6 +158,16 @@ laguna           laguna           poolside/Laguna-XS.2                     gpt2 
 
 # Models whose own chat template tests/text/template_matrix.py records under this name.
 TEMPLATES = {
+    "CohereForAI/c4ai-command-r-v01": "CohereForAI-c4ai-command-r-plus",
+    "OrionStarAI/Orion-14B-Chat": "OrionStarAI-Orion-14B-Chat",
+    "Qwen/Qwen3-30B-A3B": "Qwen-Qwen3-0.6B",
+    "deepseek-ai/DeepSeek-V3.2": "deepseek-ai-DeepSeek-V3.2",
+    "google/gemma-2b-it": "google-gemma-7b-it",
+    "ibm-granite/granite-3.0-3b-a800m-instruct": "ibm-granite-granite-3.0-8b-instruct",
+    "inclusionAI/Ling-lite": "inclusionAI-Ling-lite",
+    "microsoft/Phi-3.5-MoE-instruct": "microsoft-Phi-3.5-mini-instruct",
+    "openbmb/MiniCPM-2B-sft-bf16": "MiniCPM-3B-OpenHermes-2.5-v2-GGUF",
+    "zai-org/glm-4-9b-chat-hf": "ChatGLM4",
     "inclusionAI/Ling-3.0-flash": "inclusionai-ling-3.0-flash",
     "MiniMaxAI/MiniMax-M1-40k": "MiniMax-M1",
     "moonshotai/Kimi-K3": "Kimi-K3",
@@ -271,7 +281,7 @@ def file_of(form: Published) -> Parts:
     if "<start_of_turn>" in ids and form.kind == "llama":
         whole.set("tokenizer.ggml.add_space_prefix", BOOL, False)
     if form.model in TEMPLATES:
-        source = template_matrix.load()[0][TEMPLATES[form.model]]
+        source = template_matrix.sources()[TEMPLATES[form.model]]
         whole.set("tokenizer.chat_template", STRING, source.encode())
         whole.set(f"{form.arch}.context_length", U32, 4096)  # one template writes two pages of instructions
     with_keys(whole, header_of(whole, form.arch))

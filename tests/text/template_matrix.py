@@ -4,8 +4,10 @@
 It needs transformers. The templates are copied from llama.cpp, whose licence (MIT) is part of the recording.
 """
 
+import ast
 import json
 import lzma
+import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -88,6 +90,16 @@ def load() -> tuple[dict[str, str], dict[str, dict[str, str | None]]]:
     return recorded["templates"], recorded["prompts"]
 
 
+def load_older() -> dict[str, tuple[str, str]]:
+    """Returns templates of models of 2023 to 2025, which show no calls, with the prompt of the first case."""
+    return json.loads(lzma.decompress(PATH.read_bytes()))["older"]  # type: ignore[no-any-return]
+
+
+def sources() -> dict[str, str]:
+    """Returns all templates by name."""
+    return {name: source for name, (source, _) in load_older().items()} | load()[0]
+
+
 def _rendered(
     oracle: Any, source: str, case: str, messages: list[Message], tools: list[Message] | None, opened: bool
 ) -> str | None:
@@ -102,6 +114,13 @@ def _rendered(
     except Exception:  # noqa: BLE001  whatever a template raises
         return None
     return str(prompt)
+
+
+def older(tests: str) -> Iterator[tuple[str, str]]:
+    """Yields name and source of the templates in a test of llama.cpp: those of models of 2023 to 2025."""
+    text = r'(?:U8C\()?((?:\s*"(?:[^"\\]|\\.)*")+)'
+    for name, source in re.findall(rf'\.name= \*/ "([\w./ -]+)",\s*/\* \.template_str=? \*/ {text}', tests):
+        yield name.replace("/", "-"), ast.literal_eval(f"({source})")
 
 
 def record(folder: Path) -> None:
@@ -122,8 +141,14 @@ def record(folder: Path) -> None:
         mutable = "append(" in source
         oracle.ImmutableSandboxedEnvironment = SandboxedEnvironment if mutable else ImmutableSandboxedEnvironment
         prompts[name] = {case: _rendered(oracle, source, case, *rest) for case, *rest in cases()}
+    tests = (folder.parents[1] / "tests/test-chat-template.cpp").read_text("utf-8")
+    case, *rest = next(cases())
+    others = {name: (source, _rendered(oracle, source, case, *rest)) for name, source in older(tests)}
+    others = {name: one for name, one in others.items() if one[1]}  # one needs a list of special tokens
     licence = (folder.parents[1] / "LICENSE").read_text("utf-8")
-    data = json.dumps({"licence": licence, "templates": templates, "prompts": prompts}, ensure_ascii=False)
+    data = json.dumps(
+        {"licence": licence, "templates": templates, "prompts": prompts, "older": others}, ensure_ascii=False
+    )
     PATH.write_bytes(lzma.compress(data.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 

@@ -68,6 +68,13 @@ def test_every_template_of_llama_cpp_is_recorded():
     assert all(set(prompts) == set(CASES) for prompts in PROMPTS.values())
 
 
+def test_older_templates_render_a_conversation_as_transformers_does():
+    messages, _, opened = CASES["plain"]
+    for name, (source, prompt) in matrix.load_older().items():
+        template = ChatTemplate(source, bos=matrix.BOS, eos=matrix.EOS)
+        assert template.render(messages, add_generation_prompt=opened) == prompt, name
+
+
 @pytest.mark.parametrize("case", ["plain", "system", "tools", "reasoning", "trailing"])
 def test_prompts_without_calls_equal_those_of_transformers(templates, case):
     for name, template in templates.items():

@@ -115,6 +115,30 @@ def test_images_that_one_step_must_read_are_divided_by_no_chunk_and_block_nothin
         assert any(chunk.sequence is oldest for chunk in chunks)
 
 
+def with_image(start: int, tokens: int, **made) -> TokenSequence:
+    """A prompt of which one step must read a range."""
+    sequence = Made(30, 0, start, 0, **made).sequence(9)
+    sequence.images = Spans([Span(start, Picture(tokens))])
+    return sequence
+
+
+def test_answers_leave_the_rows_that_the_image_of_the_oldest_prompt_needs_and_use_all_others():
+    answers = [Made(3, 1, 3, 0).sequence(slot) for slot in range(12)]
+    chunks = schedule([*answers, with_image(5, 8), Made(40, 0, 0, 0).sequence(20)], 12)
+    assert [chunk.slot for chunk in chunks] == [0, 1, 2, 3, 9]
+    assert (chunks[-1].start, chunks[-1].end) == (5, 13)
+    assert [chunk.slot for chunk in schedule(answers, 12)] == list(range(12))
+
+
+def test_a_boundary_inside_an_image_is_passed_and_one_at_its_end_is_met():
+    [chunk] = schedule([with_image(0, 8, boundaries=frozenset({3}))], 12)
+    assert (chunk.start, chunk.end) == (0, 12)
+    [chunk] = schedule([with_image(0, 8, boundaries=frozenset({3, 8, 10}))], 12)
+    assert (chunk.start, chunk.end) == (0, 8)
+    [chunk] = schedule([with_image(2, 8, boundaries=frozenset({2, 5}))], 12)
+    assert (chunk.start, chunk.end) == (2, 14)
+
+
 def test_rows_left_over_go_to_prompts():
     decoding, prompt = Made(3, 1, 3, 0).sequence(0), Made(30, 0, 0, 0).sequence(1)
     assert [(chunk.slot, chunk.start, chunk.end) for chunk in schedule([prompt, decoding], 10)] == [

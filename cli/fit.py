@@ -172,7 +172,7 @@ def main_memory_lines(result: Fit) -> list[str]:
         copies = f"{result.cached_experts} of {result.experts} experts of each have a copy on the GPU"
         lines.append(f"{copies}, {sized(result.cache)}")
     at_most = " at most" if result.cached_experts else ""
-    if result.step_seconds is not None and result.main_memory_rate is not None:
+    if result.step_seconds and result.main_memory_rate:
         cost = f"{result.step_seconds * 1e3:.3g} ms{at_most} at the {result.main_memory_rate / 1e9:.1f} GB/s measured"
         lines.append(f"a token reads {sized(result.step_bytes)} there, {cost}")
     return lines

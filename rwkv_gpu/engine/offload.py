@@ -17,6 +17,7 @@ class Offload:
     gpu_layers: int | None = None  # layers on the GPU, counted from the last; the output counts as one
     cpu_moe: int = 0  # number of first layers whose experts stay in main memory
     gpu_memory: int | None = None  # maximum bytes of the model on the GPU
+    tables: bool = False  # whether only tables stay in main memory of which a token reads some rows
 
     @classmethod
     def of(
@@ -33,7 +34,7 @@ class Offload:
     @property
     def chosen(self) -> bool:
         """True if it determines where parameters are placed."""
-        return self.gpu_layers is not None or self.cpu_moe > 0
+        return self.gpu_layers is not None or self.cpu_moe > 0 or self.tables
 
 
 ON_GPU = Offload()  # as many weights on the GPU as fit

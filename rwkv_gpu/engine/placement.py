@@ -11,7 +11,8 @@ from ..gpu.weight_slots import slot_sizes
 from ..gpu.weights import align, layout
 from .offload import Offload
 
-EMBEDDINGS = "token_embd.weight", "per_layer_token_embd.weight"  # a step reads one row of these per token
+ROWS = "per_layer_token_embd.weight"  # a step reads some rows of it per token
+EMBEDDINGS = "token_embd.weight", ROWS
 WITH_EXPERTS = "_exps.bias", "gate_exps.scale", "up_exps.scale"  # read by expert index in products
 # When layers with experts in main memory are chosen, one in this many experts gets a cache slot
 CACHED = 4
@@ -89,7 +90,7 @@ def place_as_asked(parameters: Sequence[Parameter], offload: Offload) -> list[Pa
     layers = _layers(parameters)
     gpu_layers = layers + 1 if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
     first = max(0, layers + 1 - gpu_layers)  # first layer on the GPU
-    return [replace(p, host=_stays(p, first, offload.cpu_moe, parameters, gpu_layers)) for p in parameters]
+    return [replace(p, host=_stays(p, first, offload, parameters, gpu_layers)) for p in parameters]
 
 
 def _device_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
@@ -109,10 +110,11 @@ def cached_experts(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def _less_and_less(parameters: Sequence[Parameter]) -> list[Offload]:
-    """Placements with ever less on the GPU: first experts layer by layer, then whole layers."""
+    """Placements with ever less on the GPU: first without tables, then experts layer by layer, then whole layers."""
     layers, mixture = _layers(parameters), any(p.is_experts for p in parameters)
     experts = [Offload(cpu_moe=count) for count in range(1, layers + 1)] if mixture else []
-    return experts + [Offload(gpu_layers=count, cpu_moe=layers * mixture) for count in range(layers, -1, -1)]
+    tables = Offload(tables=True)
+    return [tables, *experts] + [Offload(gpu_layers=count, cpu_moe=layers * mixture) for count in range(layers, -1, -1)]
 
 
 def _fits(device: Device, parameters: Sequence[Parameter], offload: Offload, room: int) -> bool:
@@ -122,15 +124,15 @@ def _fits(device: Device, parameters: Sequence[Parameter], offload: Offload, roo
     return _device_bytes(device, chosen) + slot_bytes(chosen) * copies <= room
 
 
-def _stays(p: Parameter, first: int, moe: int, parameters: Sequence[Parameter], gpu_layers: int) -> bool:
+def _stays(p: Parameter, first: int, offload: Offload, parameters: Sequence[Parameter], gpu_layers: int) -> bool:
     """True if a parameter stays in main memory. Vectors never do, as they are small."""
     if len(p.tensors[0].shape) < 2:
         return False
     if p.block != p.name:
         layer = _layer(p)
-        return layer < first or (p.is_experts and layer < moe)
-    if p.name in EMBEDDINGS and any(other.name == "output.weight" for other in parameters):
-        return first > 0 or moe > 0
+        return layer < first or (p.is_experts and layer < offload.cpu_moe)
+    if p.name == ROWS or (p.name in EMBEDDINGS and any(other.name == "output.weight" for other in parameters)):
+        return offload.tables or first > 0 or offload.cpu_moe > 0
     return gpu_layers == 0
 
 

@@ -91,6 +91,31 @@ def test_experts_go_to_main_memory_first_and_free_gpu_memory_caches_them():
     assert place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
 
 
+@pytest.mark.parametrize("name", ["gemma-4-e4b-7.5b", MIXTURE])
+def test_tables_of_which_a_token_reads_rows_go_to_main_memory_before_layers(name):
+    with opened_layers(name, EVERY) as file:
+        parameters = parameters_of(file, load_model(file))
+    placement = place(ROOMY, parameters, Offload(), 8, device_bytes(ROOMY, parameters) - 1)
+    table = "per_layer_token_embd.weight" if name != MIXTURE else "token_embd.weight"
+    assert [p.name for p in placement.host] == [table]
+    assert placement.step_bytes == placement.host_layers == placement.expert_layers == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "options"), [("qwen4exp", {"n_cpu_moe": 1}), ("gemma3n", {"gpu_layers": 11})])
+def test_rows_of_a_table_in_main_memory_are_read_in_place(adapter, name, options):
+    """The table of n-grams of Qwen3.8-Flash-Next, and per-layer embeddings of Gemma 3n."""
+    path, record = OWN / f"tiny-{name}.gguf", np.load(OWN / f"tiny-{name}.npz")
+    with GGUFFile.open(path) as file:
+        placement = place(ROOMY, parameters_of(file, load_model(file)), Offload.of(**options), 2, None)
+    assert "per_layer_token_embd.weight" in on_host(placement)
+    opening = {"kv": "f32", "context": 64, "chunk_size": 64, "device": str(adapter.index)}
+    with rwkv_gpu.load(path, **opening, **options) as llm:
+        assert llm.info.memory.host == host_bytes(ROOMY, placement.parameters)
+        off = llm.logits(record["tokens"].tolist(), chunk_size=64) - record["exact_logits"]
+    assert np.sqrt(np.mean(off**2)) < 1e-4  # float32 sums in another order; a wrong row makes 0.1
+
+
 @pytest.mark.parametrize("name", ["tiny-rwkv6", "tiny-arwkv7"])
 def test_float_matrices_of_a_block_are_loaded_in_the_smallest_format_that_holds_all(name):
     """So that one dispatch reads them together."""
@@ -130,7 +155,7 @@ def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(
         monkeypatch.setattr(fit_module, "device_available", lambda _: 1 << 34)
         whole = fit(device, file, model, **options)
         assert whole.fits and not whole.host
-        monkeypatch.setattr(fit_module, "device_available", lambda _: whole.needed - 1)
+        monkeypatch.setattr(fit_module, "device_available", lambda _: whole.needed - 100_000)  # more than embeddings
         monkeypatch.setattr(fit_module, "SCRATCH_SHARE", 1.0)  # most memory of a model this small is scratch
         less = fit(device, file, model, **options)
     assert less.fits and less.host and less.expert_layers

@@ -23,6 +23,7 @@ from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.llm.load_options import ENCODER_CONTEXT, DeviceOptions, room_of
 from rwkv_gpu.llm.pooling import Pooling
 from rwkv_gpu.llm.runners import Opened
@@ -40,7 +41,6 @@ from rwkv_gpu.ops.self_test import tuning_for
 from rwkv_gpu.ops.vocabulary import StateType
 
 from .echo import echo_text
-from .folders import tuned_folder
 from .options import counts_option, model_arguments, placement_options, shared
 from .page import Page
 from .printing import print_text

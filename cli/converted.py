@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rwkv_gpu.convert.checkpoint import is_adapter, is_checkpoint, open_checkpoint
 from rwkv_gpu.errors import BadInput, FileInUse
+from rwkv_gpu.llm.folders import cache_folder
 from rwkv_gpu.writer_lock import WriterLock
 
 from .bars import quantise_bar
 from .echo import echo_text
-from .folders import cache_folder
 from .screen import Screen
 
 OTHERS = "*.json", "*.jinja", "*.model", "*.txt", "README.md", "*/config.json", "*/*.jinja"  # files of a folder

@@ -7,9 +7,9 @@ import click
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter, Choice, choose, list_adapters
 from rwkv_gpu.gpu.matrix_units import fragment_of
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.ops.open_device import state_of_matrix_units
 
-from .folders import tuned_folder
 from .options import shared
 from .page import Page
 from .printing import print_table, print_text

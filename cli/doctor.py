@@ -14,6 +14,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.measure.cases import cases, quick
 from rwkv_gpu.measure.device_report import DeviceReport
 from rwkv_gpu.measure.doctor import Report, examine
@@ -22,7 +23,6 @@ from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bars import Bar, lines_bar
-from .folders import tuned_folder
 from .options import shared
 from .page import Page
 from .printing import print_facts, print_text

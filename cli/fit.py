@@ -19,6 +19,7 @@ from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.llm.load_options import room_of, senses_for
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
@@ -26,7 +27,6 @@ from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.vocabulary import StateType
 
-from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
 from .page import Page
 from .printing import print_text

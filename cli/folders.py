@@ -1,16 +1,13 @@
-"""This user's cache folder, and its models."""
+"""This user's models, and questions before they are downloaded."""
 
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm.folders import default_folder
+from rwkv_gpu.llm.folders import models_folder
 from rwkv_gpu.llm.hub import Hub
-from rwkv_gpu.llm.hub_names import ENDPOINT
 from rwkv_gpu.llm.store import Store
 
 from .echo import CONTROLS
@@ -39,37 +36,15 @@ def agreed(question: str, without_terminal: str, *, default: bool = True) -> boo
     return click.confirm(asked.translate(CONTROLS), default=default, err=True)
 
 
-def cache_folder() -> Path:
-    """The system's usual cache folder, or RWKV_GPU_CACHE."""
-    if named := os.environ.get("RWKV_GPU_CACHE"):
-        return Path(named)
-    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
-        return Path(local) / "rwkv-gpu" / "cache"
-    if sys.platform not in ("win32", "darwin") and (caches := os.environ.get("XDG_CACHE_HOME")):
-        return Path(caches) / "rwkv-gpu"
-    return default_folder()
-
-
-def tuned_folder() -> Path:
-    """Where `rwkv-gpu tune` saves its results, and verdicts on drivers are kept."""
-    return cache_folder() / "tuned"
-
-
-def models_folder() -> Path:
-    """The folder where `rwkv-gpu pull` stores models."""
-    return cache_folder() / "models"
-
-
 def store() -> Store:
     """The folder of models."""
     return Store(models_folder())
 
 
 def hub(**options: Any) -> Hub:
-    """The hub that the environment names, with the access token."""
-    endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
+    """The hub that the environment names, with the options of the running command."""
     options = {"catalogue": chosen(CATALOGUE), "projectors": not (chosen(MMPROJ) or chosen(NO_MMPROJ)), **options}
-    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), **options)
+    return Hub(**options)
 
 
 def pull(name: str, **options: Any) -> str:

@@ -5,12 +5,12 @@ from typing import Any
 
 import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
+from rwkv_gpu.llm.folders import cache_folder, tuned_folder
 from rwkv_gpu.llm.info import Info
 from rwkv_gpu.ops.kv_format import BLOCK, KV_FORMATS, KVType
 
 from .bars import loading_bar
 from .fit import main_memory_lines
-from .folders import cache_folder, tuned_folder
 from .printing import print_text
 from .screen import Screen
 

@@ -13,6 +13,7 @@ from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.kernels.tuning import Tuning
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step, shader_of
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.ops.kv_format import KVType
@@ -23,7 +24,6 @@ from rwkv_gpu.ops.vocabulary import StateType
 
 from .bench import opened
 from .echo import echo_text
-from .folders import tuned_folder
 from .model_name import ModelName, naming_options
 from .options import shared
 from .page import Page

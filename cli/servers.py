@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rwkv_gpu.errors import BadInput, FileInUse
+from rwkv_gpu.llm.folders import cache_folder
 from rwkv_gpu.replace_file import replace_bytes
 from rwkv_gpu.writer_lock import WriterLock
-
-from .folders import cache_folder
 
 PAUSE = 0.05  # seconds between two checks of a server that is ending
 MOST_BYTES = 1 << 16  # maximum size of a server's file

@@ -17,6 +17,7 @@ from rwkv_gpu.gpu.shader import fingerprint
 from rwkv_gpu.kernels.gemm_config import PRECISIONS
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_generator
 from rwkv_gpu.ops.driver_verdict import library_digest
@@ -25,7 +26,6 @@ from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .echo import echo_text
-from .folders import tuned_folder
 from .options import model_arguments, shared
 from .page import Page
 from .printing import print_text

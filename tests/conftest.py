@@ -236,7 +236,6 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RWKV_GPU_CACHE", str(folder))
-        patch.setattr("rwkv_gpu.llm.folders.default_folder", lambda: folder)
         yield
 
 

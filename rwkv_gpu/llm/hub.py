@@ -4,15 +4,15 @@ import difflib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from ..gguf.cursor import shown
 from .catalogue import Catalogue, catalogue_of
-from .folders import default_folder
-from .hub_names import ENDPOINT, LIBRARY, REPOSITORY, is_hub_name, is_path, parse
+from .folders import hub_endpoint, hub_token, models_folder
+from .hub_names import LIBRARY, REPOSITORY, is_hub_name, is_path, parse
 from .store import Store
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ class Hub:
 
     folder: str | os.PathLike[str] | None = None
     """Folder of the models; by default that of `rwkv-gpu pull`."""
-    endpoint: str = ENDPOINT
-    """Web address of the hub."""
-    token: str | None = None
-    """Access token for gated and private models."""
+    endpoint: str = field(default_factory=hub_endpoint)
+    """Web address of the hub; by default HF_ENDPOINT or that of Hugging Face."""
+    token: str | None = field(default_factory=hub_token)
+    """Access token for gated and private models; by default HF_TOKEN."""
     revision: str = "main"
     """Branch, tag or commit."""
     progress: Callable[[str, int, int], None] | None = None
@@ -53,7 +53,7 @@ class Hub:
     @property
     def store(self) -> Store:
         """The folder of models."""
-        return Store(default_folder() / "models" if self.folder is None else Path(self.folder))
+        return Store(models_folder() if self.folder is None else Path(self.folder))
 
     @property
     def names(self) -> Catalogue:

@@ -40,7 +40,7 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
     device, tuned = device_names(get("device")), validate.optional_path("tuned", get("tuned"))
     devices = DeviceOptions(
         device, shares_of(get("split"), len(device)), offload, get("matrix_units"),
-        tuned or folders.default_tuned_folder(), *map(get, ("layers_per_submit", "portable", "checked")),
+        tuned or folders.tuned_folder(), *map(get, ("layers_per_submit", "portable", "checked")),
     )  # fmt: skip
     files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv", "mmproj")))
     rope = RopeScaling(get("rope_scaling"), get("rope_scale"), get("yarn_orig_ctx") or None)

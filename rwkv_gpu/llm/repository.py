@@ -8,6 +8,7 @@ download the same file, one does so and the others wait.
 import http.client
 import json
 import shutil
+import socket
 import time
 import urllib.error
 import urllib.parse
@@ -156,7 +157,8 @@ class Repository:
                 return BadInput(f"{what}not found (404): check the name and the revision")
             return BadInput(f"{what}the server answered {error.code} {error.reason}; try again later")
         cause = getattr(error, "reason", error)
-        cause = (isinstance(cause, ConnectionError) and cause.strerror) or cause  # without the number of the error
+        if isinstance(cause, ConnectionError | socket.gaierror):  # its text begins with the number of the error
+            cause = cause.strerror or cause
         reason = " ".join(str(cause).split()) or type(error).__name__
         if part is not None and isinstance(error, OSError) and error.filename is None and error.errno is not None:
             reason = error.strerror or reason

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.fit import main_memory_lines
-from rwkv_gpu.cli.folders import tuned_folder
 from rwkv_gpu.cli.load_model import matrix_unit_notes
 from rwkv_gpu.engine.fit import Fit
 from rwkv_gpu.gpu.adapters import Adapter
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.ops.driver_verdict import RIGHT, Verdict, keep_verdict
 from tests.golden_files import OWN
 

@@ -49,6 +49,16 @@ def test_a_missing_model_of_the_hub_is_pulled_by_every_command(run):
     assert "model-Q4_K_M" in run("list").stdout
 
 
+def test_the_library_reads_the_same_hub_and_folder_from_the_environment(run, hub, tmp_path):
+    path = tmp_path / "models" / "owner" / "name" / "model-Q4_K_M.gguf"
+    for _ in range(2):  # the second one is found in the folder
+        with rwkv_gpu.load("owner/name", device="cpu") as llm:
+            assert llm.tokenize("the sea")
+        asked, hub.asked[:] = [*hub.asked], []
+    assert asked == []
+    assert f"{path}" in run("list").stdout
+
+
 @pytest.mark.long
 def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
     asked = ("generate", "-p", "the sea", "-n", "24", "--device", "cpu", "--json")

@@ -208,6 +208,7 @@ def test_a_download_without_a_network_fails_in_one_line(monkeypatch, endpoint):
         assert failed.exit_code == 2
         assert failed.stderr.startswith("rwkv-gpu: cannot download owner/name: ")
         assert failed.stderr.endswith("; check the network connection\n")
+        assert "Errno" not in failed.stderr
         assert failed.stderr.count("\n") == 1
 
 

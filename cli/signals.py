@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ class Signals:
             signal.signal(each, lambda number, _: self.on_signal(number))
         if hasattr(signal, "sigwait"):
             signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+            _start_children_unblocked()
             threading.Thread(target=self._wait, name="rwkv-gpu-signals", daemon=True).start()
         return self
 
@@ -62,6 +64,20 @@ class Signals:
         while True:
             number = signal.sigwait(TAKEN)
             self.on_signal(number)
+
+
+def _start_children_unblocked() -> None:
+    """Has programs start with the usual mask: they inherit ours, and could not be ended by SIGTERM."""
+    start = subprocess.Popen.__init__
+
+    def unblocked(self: "subprocess.Popen[Any]", *arguments: Any, **options: Any) -> None:
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN)
+        try:
+            start(self, *arguments, **options)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    subprocess.Popen.__init__ = unblocked  # type: ignore[method-assign]  # also for programs that libraries start
 
 
 def _foreground() -> bool:

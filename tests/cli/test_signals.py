@@ -123,6 +123,24 @@ def test_a_signal_removes_the_unfinished_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(not hasattr(signal, "sigwait"), reason="signals are not blocked here")
+def test_programs_start_with_no_signal_blocked_as_tool_servers_are_ended_by_sigterm():
+    code = (
+        "import asyncio, signal, subprocess, sys\n"
+        "from rwkv_gpu.cli.signals import Signals\n"
+        "Signals().start()\n"
+        "mask = 'import signal; print({each.name for each in signal.pthread_sigmask(signal.SIG_BLOCK, ())})'\n"
+        "subprocess.run([sys.executable, '-c', mask])\n"
+        "async def start():\n"
+        "    process = await asyncio.create_subprocess_exec(sys.executable, '-c', mask)\n"
+        "    await process.wait()\n"
+        "asyncio.run(start())\n"
+        "assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "set()\nset()\n"
+
+
 # Runs a command whose bar, at its first update, reports that work has begun, and waits for the signal.
 PAUSED = f"""
 import os, time

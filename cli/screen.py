@@ -69,10 +69,10 @@ class Screen:
         """A view for one answer."""
         return Fancy(self.out) if self.fancy else Plain()
 
-    def note(self, text: str, style: str = "dim") -> None:
+    def note(self, text: str, style: str = "dim", hang: int | None = None) -> None:
         """Prints lines about the chat to standard error. On a terminal they break between words."""
         width = self.err.width if self.err.is_terminal else None
-        lines = [part for line in text.translate(CONTROLS).split("\n") for part in folded(line, width)]
+        lines = [part for line in text.translate(CONTROLS).split("\n") for part in folded(line, width, hang)]
         self.err.print(Text("\n".join(lines), style), soft_wrap=True)
 
     def error(self, text: object) -> None:

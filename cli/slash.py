@@ -49,7 +49,7 @@ def leave(_conversation: Conversation, _: str) -> None:
 def show_help(conversation: Conversation, _: str) -> None:
     width = max(len(f"{name} {slash.takes}") for name, slash in COMMANDS.items())
     for name, slash in COMMANDS.items():
-        conversation.screen.note(f"  /{f'{name} {slash.takes}':{width}}  {slash.help}", "")
+        conversation.screen.note(f"  /{f'{name} {slash.takes}':{width}}  {slash.help}", "", width + 5)
     conversation.screen.note(
         '  Alt-Enter or Ctrl-J starts a new line, as does Enter after """.\n'
         "  Ctrl-C stops an answer; a second Ctrl-C, or Ctrl-D, leaves.",

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shutil
+import textwrap
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -13,12 +15,23 @@ LOGGERS = SERVER, "rwkv_gpu.access", "rwkv_gpu.states"
 
 
 class TextLines(logging.Formatter):
-    """2026-01-31 12:00:00 INFO request status=200 seconds=0.1"""
+    """2026-01-31 12:00:00 INFO request status=200 seconds=0.1
+
+    On a terminal, long lines break between words.
+    """
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self._terminal = terminal
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats one line; unexpected errors add their traceback."""
         fields = " ".join(f"{name}={_plain(value)}" for name, value in _fields(record).items())
         line = f"{_time(record):%Y-%m-%d %H:%M:%S} {record.levelname} {printable(record.getMessage())} {fields}"
+        if self._terminal:
+            columns = shutil.get_terminal_size().columns
+            # Long words, such as paths, stay whole and can be copied.
+            line = textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return line.rstrip() + printable(traceback, LONGEST_TRACEBACK, keep="\n")
 
@@ -41,7 +54,7 @@ class JsonLines(logging.Formatter):
 def start_logs(form: str, stream: TextIO) -> None:
     """Starts writing log lines to a stream."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLines() if form == "json" else TextLines(terminal=stream.isatty()))
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

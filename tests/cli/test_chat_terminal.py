@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -84,6 +85,14 @@ def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     chat.wait("you said /slash")
     chat.type("/exit")
     assert chat.left() == 0
+
+
+def test_help_aligns_descriptions_that_break(chat):
+    chat.type("/help")
+    screen = chat.wait("a second Ctrl-C")
+    [after] = re.findall(r"which reads this chat\n( *)again\.", screen)
+    [before] = re.findall(r"^(  /model NAME +)Continue", screen, re.MULTILINE)
+    assert len(after) == len(before)
 
 
 def test_commands_of_other_chat_programs_work(chat):

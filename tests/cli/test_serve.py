@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -60,6 +61,27 @@ def test_the_log_names_a_type_of_the_kv_cache_that_is_not_supported(kv, said):
     start_logs("text", lines)
     loader({"device": "cpu", "kv": kv}, None)(str(OWN / "tiny-deepseek2.gguf"), lambda *_: None).close()
     assert [line.partition("WARNING ")[2][: len(said[0])] for line in lines.getvalue().splitlines()] == said
+
+
+class TerminalText(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_log_lines_break_between_words_on_a_terminal_and_stay_whole_elsewhere(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    file, terminal, path = io.StringIO(), TerminalText(), "/models/" + "long-" * 20 + "name.gguf"
+    for stream in (file, terminal):
+        start_logs("text", stream)
+        logging.getLogger("rwkv_gpu.server").info(
+            "model loading and more words", extra={"fields": {"path": path, "a": 1}}
+        )
+    [plain], parts = file.getvalue().splitlines(), terminal.getvalue().splitlines()
+    assert path in plain
+    assert " ".join(part.strip() for part in parts) == plain
+    assert all(len(part) <= columns or part.strip() == f"path={path}" for part in parts)
+    assert all(part.startswith("  ") for part in parts[1:])
 
 
 @posix

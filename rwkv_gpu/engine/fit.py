@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
-from ..gpu.loader import Parameter, device_bytes, host_bytes, place_weights
+from ..gpu.loader import ROW_TABLE, Parameter, device_bytes, host_bytes, place_weights
 from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
 from ..gpu.weight_slots import slot_sizes
@@ -297,8 +297,8 @@ def weights_bytes(device: Device | None, file: GGUFFile, model: Model) -> int:
 
 
 def host_weights_bytes(model: Contents) -> int:
-    """Size of the weights in numpy, which computes in float32."""
-    return sum(4 * math.prod(weight.shape) for weight in model.weights)
+    """Size of the weights in numpy, which computes in float32. Rows of a table are read from the file."""
+    return sum(4 * math.prod(weight.shape) for weight in model.weights if weight.name != ROW_TABLE)
 
 
 def resident(

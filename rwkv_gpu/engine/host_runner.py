@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
+from ..gguf.row_table import RowTable
 from ..gpu.loader import host_weights
 from ..models.registry import Contents, Model
 from ..ops.adapted import AdaptedOps
@@ -53,8 +53,9 @@ class HostRunner(PartRunner):
         self._blas = Blas()
         sizes = matrix_sizes(contents)
         self._matrix = sum(sizes) // max(1, len(sizes))  # mean number of elements of a matrix
-        self._weights: Mapping[str, npt.NDArray[Any]] = {
-            **host_weights(file, parameters_of(file, contents)),
+        parameters = parameters_of(file, contents)
+        self._weights: dict[str, Any] = {
+            **host_weights(file, [p for p in parameters if not p.is_row_table]),
             **self._join_adapters(),
         }
         self._states = {
@@ -66,6 +67,8 @@ class HostRunner(PartRunner):
         self.sampler_state = HostSamplerState(config.slots, model.vocabulary, self._drafts)
         self._caches = HostKVCache(contents.caches, config, None if share is None else share.tables)
         self._place(self._caches)
+        self._tables = {p.name: RowTable(file, p.tensors[0]) for p in parameters if p.is_row_table}
+        self._weights |= self._tables
 
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
         """A step of this part; nothing can be done in advance."""
@@ -135,6 +138,8 @@ class HostRunner(PartRunner):
         self._caches.write(slot, states)
 
     def close(self) -> None:
+        for table in self._tables.values():
+            table.close()
         self._weights, self._states = {}, {}
 
 

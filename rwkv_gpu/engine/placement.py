@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 
 from ..errors import BadInput, UnsupportedDevice
 from ..gpu.device import Device
-from ..gpu.loader import Parameter, device_bytes
+from ..gpu.loader import ROW_TABLE, Parameter, device_bytes
 from ..gpu.weight_slots import slot_sizes
 from ..gpu.weights import align, layout
 from .offload import Offload
 
-ROWS = "per_layer_token_embd.weight"  # a step reads some rows of it per token
-EMBEDDINGS = "token_embd.weight", ROWS
+EMBEDDINGS = "token_embd.weight", ROW_TABLE  # a step reads rows of these
 WITH_EXPERTS = "_exps.bias", "gate_exps.scale", "up_exps.scale"  # read by expert index in products
 # When layers with experts in main memory are chosen, one in this many experts gets a cache slot
 CACHED = 4
@@ -131,7 +130,7 @@ def _stays(p: Parameter, first: int, offload: Offload, parameters: Sequence[Para
     if p.block != p.name:
         layer = _layer(p)
         return layer < first or (p.is_experts and layer < offload.cpu_moe)
-    if p.name == ROWS or (p.name in EMBEDDINGS and any(other.name == "output.weight" for other in parameters)):
+    if p.is_row_table or (p.name in EMBEDDINGS and any(other.name == "output.weight" for other in parameters)):
         return offload.tables or first > 0 or offload.cpu_moe > 0
     return gpu_layers == 0
 

@@ -111,6 +111,10 @@ class GGUFFile(Fields):
         _check_range(tensor, start, stop)
         return self._sources[tensor.part].read(tensor.offset + start, stop - start)
 
+    def reopen(self, tensor: TensorInfo) -> Source:
+        """The part of the file with this tensor, opened again."""
+        return self._sources[tensor.part].reopen()
+
     def read_into(self, tensor: TensorInfo, start: int, view: memoryview) -> None:
         """Fills the view with the stored bytes of a tensor from start on."""
         _check_range(tensor, start, start + view.nbytes)

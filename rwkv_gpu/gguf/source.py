@@ -44,6 +44,16 @@ class Source:
             kind = KINDS.get(stat.S_IFMT(mode), "a special file")
             raise BadFile(f"{self.path}: is {kind}, expected a regular file (a .gguf model)")
 
+    def reopen(self) -> "Source":
+        """The same file, opened again. Raises BadFile if another file has taken its place."""
+        again = Source(self._file.name)
+        if again.nbytes != self.nbytes:
+            again.close()
+            raise BadFile(
+                f"{self.path}: found {again.nbytes} bytes, expected {self.nbytes}; do not replace it while it loads"
+            )
+        return again
+
     def close(self) -> None:
         self._file.close()
 

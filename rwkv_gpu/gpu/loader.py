@@ -36,6 +36,8 @@ PIECE = 4 << 20  # bytes of the file that are read at a time
 IN_FLIGHT = 4  # pieces that are read while others are uploaded
 STAGING = 16 << 20  # maximum bytes of a copy to the device: a piece, converted to any format
 
+ROW_TABLE = "per_layer_token_embd.weight"  # of which a step reads some rows for each token
+
 Progress = Callable[[int, int], None]  # bytes of the file done, and in total
 
 
@@ -60,6 +62,11 @@ class Parameter:
     part: Callable[..., npt.NDArray[np.uint8]] | None = None  # makes its rows from those of the tensors
     host: bool = False  # whether it stays in main memory, which the GPU can read
     whole: bool = False  # whether its rows have no gaps, as kernels read them as one vector
+
+    @property
+    def is_row_table(self) -> bool:
+        """True if a step reads some rows of it for each token, and nothing else."""
+        return self.name == ROW_TABLE
 
     @property
     def is_experts(self) -> bool:

@@ -22,11 +22,12 @@ from .texts import read_text
     "--window", type=click.IntRange(2), metavar="N",
     help="Longest context per token. A longer text is evaluated in windows that overlap by half.",
 )  # fmt: skip
+@click.option("--tokens", "limit", type=click.IntRange(2), metavar="N", help="Evaluate only the first N tokens.")
 @shared("as_json")
 @loading_options
 def command(
-    model: str, arguments: tuple[str, ...], path: str | None, window: int | None, loading: dict[str, Any],
-    as_json: bool,
+    model: str, arguments: tuple[str, ...], path: str | None, window: int | None, limit: int | None,
+    loading: dict[str, Any], as_json: bool,
 ) -> None:  # fmt: skip
     """Compute the perplexity of the text in FILE; - is standard input.
 
@@ -35,10 +36,11 @@ def command(
     text = read_text(arguments[0] if path is None else path)
     screen = Screen()
     with load_model(model, screen, **loading) as llm, text_bar(screen) as bar:
-        tokens = len(llm.tokenize(text, special=True))
-        value = llm.perplexity(text, window=window, progress=bar.update)
+        part = text if limit is None else llm.tokenizer.cut(text, limit + 1)
+        ids = llm.tokenize(part, special=True)[:limit]
+        value = llm.perplexity(ids, window=window, progress=bar.update)
     if as_json:
-        click.echo(json.dumps({"perplexity": value, "tokens": tokens}))
+        click.echo(json.dumps({"perplexity": value, "tokens": len(ids)}))
     else:
         click.echo(f"{value:.4f}")
-        print_text(f"{tokens:,} tokens", err=True)
+        print_text(f"{len(ids):,} tokens", err=True)

@@ -88,6 +88,21 @@ def test_perplexity_of_a_file_equals_that_of_the_library(llm, tmp_path):
     assert "at least 2" in short.stderr
 
 
+def test_perplexity_of_the_first_tokens_reads_no_more_of_a_long_text(llm, tmp_path, monkeypatch):
+    path, long = tmp_path / "text.txt", "the sea and the land " * 400_000
+    path.write_text(long, encoding="utf-8")
+    ids = llm.tokenize(long[:2000], special=True)[:30]
+    lengths, encode = [], type(llm.tokenizer).encode
+    monkeypatch.setattr(
+        type(llm.tokenizer), "encode", lambda *given, **how: lengths.append(len(given[1])) or encode(*given, **how)
+    )
+    data = json.loads(run("perplexity", MODEL, path, "--device", "cpu", "--tokens", 30, "--json").stdout)
+    assert data == {"perplexity": pytest.approx(llm.perplexity(ids)), "tokens": 30}
+    assert sum(lengths) < 10_000
+    whole = run("perplexity", MODEL, "-", "--device", "cpu", "--tokens", 30, "--json", stdin="the sea")
+    assert json.loads(whole.stdout)["tokens"] == len(llm.tokenize("the sea", special=True))
+
+
 @pytest.mark.parametrize("window", [None, 20])
 def test_perplexity_reports_its_progress_up_to_the_last_token(llm, window):
     text = "the sea and the land " * 20

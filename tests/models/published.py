@@ -20,6 +20,7 @@ T5 = "padding=<pad> eos=</s> unknown=<unk>"
 MODERN = "unknown=[UNK] bos=[CLS] eos=[SEP] seperator=[SEP] padding=[PAD] mask=[MASK]"
 ROBERTA = "bos=<s> padding=<pad> eos=</s> seperator=</s> unknown=<unk> mask=<mask>"
 GEMMA = "padding=<pad> eos=<eos> bos=<bos> unknown=<unk> -=<start_of_turn> -=<end_of_turn>"
+GEMMA4 = "padding=<pad> eos=<eos> bos=<bos> unknown=<unk> mask=<mask> eot=<turn|> -=<|turn>"
 LLAMA = "unknown=<unk> bos=<s> eos=</s>"
 LLAMA3 = "bos=<|begin_of_text|> eos=<|eot_id|> -=<|start_header_id|> -=<|end_header_id|> -=<|end_of_text|>"
 QWEN = "bos=<|endoftext|> eos=<|im_end|> padding=<|endoftext|> -=<|im_start|>"
@@ -139,6 +140,7 @@ graniteswitch    graniteswitch    ibm-granite/granite-switch-4.1-3b-preview gpt2
 granite_swa      granite_swa      GraniteSWAForCausalLM                    gpt2  refact        B   {GRANITE}
 granite_swa      experts-granite_swa GraniteMoeSWAForCausalLM              gpt2  refact        B   {GRANITE}
 hunyuan_vl       hunyuan_vl       tencent/HunyuanOCR                       gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> padding=<｜hy_▁pad▁｜>
+hrm_text         hrm_text         danish-foundation-models/DFM-Mimir       gpt2  gemma4        b   {GEMMA4}
 hy_v3            hy_v3            tencent/Hy3                              gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
 hy_v4            hy_v4            tencent/Hy4-preview                      gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
 spark2_5         spark2_5         XHToken/Spark-X2.5-1.7B                  gpt2  spark2_5      B   bos=<｜start▁of▁sentence｜> eos=<｜end▁of▁sentence｜> -=<|System|> -=<|User|> -=<|Bot|> -=<|Tool|>
@@ -158,6 +160,7 @@ laguna           laguna           poolside/Laguna-XS.2                     gpt2 
 
 # Models whose own chat template tests/text/template_matrix.py records under this name.
 TEMPLATES = {
+    "danish-foundation-models/DFM-Mimir": "google-gemma-4-31B-it",
     "CohereForAI/c4ai-command-r-v01": "CohereForAI-c4ai-command-r-plus",
     "OrionStarAI/Orion-14B-Chat": "OrionStarAI-Orion-14B-Chat",
     "Qwen/Qwen3-30B-A3B": "Qwen-Qwen3-0.6B",
@@ -189,6 +192,7 @@ TEMPLATES = {
 }
 UNKNOWN = "<unk>", "[UNK]", "<|plamo:unk|>"
 WITHOUT_SCORES = ("xverse",)
+WITHOUT_MERGES = "granite-embed-multi-311m", "gemma4"  # small vocabularies of bytes
 MERGES = "t h", "Ġ t", "h e", "th e", "Ġt he", "e r", "i n", "Ġ a"
 # The same in an order that reaches every token: words of GLM that are tokens skip the merges, unlike in llama.cpp.
 GLM_MERGES = MERGES[1], MERGES[0], *MERGES[2:]
@@ -232,7 +236,7 @@ def tokens_of(form: Published, count: int) -> list[tuple[str, int, float]]:
     words = "▁the ▁a the er in th he hello ▁hello ▁world world".split()  # noqa: SIM905
     bytes_ = [(f"<0x{byte:02X}>", int(Kind.BYTE), 0.0) for byte in range(256)]
     letters = [*"▁abcdehilnorstuw,.!"]
-    if form.pre == "granite-embed-multi-311m":
+    if form.pre in WITHOUT_MERGES:
         tokens = special + bytes_
     elif form.kind == "gpt2":
         merged = [line.replace(" ", "") for line in MERGES]
@@ -265,7 +269,7 @@ def file_of(form: Published) -> Parts:
     if form.kind in ("llama", "t5", "plamo2") and form.arch not in WITHOUT_SCORES:
         whole.rows.append(Row(b"tokenizer.ggml.scores", ARRAY, [score for _, _, score in tokens], F32))
     if form.kind == "gpt2":
-        merges = {"granite-embed-multi-311m": (), "glm4": GLM_MERGES}.get(form.pre, MERGES)
+        merges = () if form.pre in WITHOUT_MERGES else GLM_MERGES if form.pre == "glm4" else MERGES
         whole.rows.append(Row(b"tokenizer.ggml.merges", ARRAY, [line.encode() for line in merges], STRING))
     for role, text in form.special:
         if role != "-":

@@ -5,12 +5,11 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 
-SPARSE = "attention to positions that an indexer chooses"
-STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "glm5-next": (SPARSE, STREAMS),
+    "glm5next": ("latent attention to blocks that an indexer chooses",),
+    "gptj": ("names of its tensors, which no converter defines",),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
 }
 

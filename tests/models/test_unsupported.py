@@ -20,6 +20,17 @@ def refused(arch: str, tmp_path) -> str:
     return str(caught.value).removeprefix(f"{path}: ")
 
 
+# The names of llama.cpp's table (September 2026) that are no models of text, or of which it has the name alone
+OTHERS = "clip", "dflash", "eagle3", "gemma4-assistant", "gptj", "pockettts", "qwen3tts", "wavtokenizer-dec"
+
+
+@pytest.mark.parametrize("arch", OTHERS)
+def test_every_other_name_of_llama_cpp_is_refused_with_a_reason(arch, tmp_path):
+    message = refused(arch, tmp_path)
+    assert "it is not known here" not in message
+    assert arch in MISSING or "open the model" in message or "open its language model" in message
+
+
 def test_no_architecture_is_both_supported_and_missing_something():
     assert not MODELS.keys() & MISSING.keys()
 

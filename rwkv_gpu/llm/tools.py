@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.closed_schema import closed
-from ..text.grammar import Form
+from ..text.grammar import Form, Kind
 from ..text.messages import joined, plain
 from ..text.tool_calls import Piece, ToolForm, ToolParser
 from .unique import unique
@@ -87,14 +87,15 @@ class Tools:
         again = f"({between} call)*" if self.parallel and between else ""
         rest = f"{before} call {again} {end}"
         rules = self._calls(form.name, tokenizer)
+        kind: Kind = "lark" if form.name in _HEAD else "calls"  # elements hold any text
         if self.required:
-            return Form("lark", f"start: {_literal(opening, tokenizer)} {rest}\n{rules}"), ""
+            return Form(kind, f"start: {_literal(opening, tokenizer)} {rest}\n{rules}"), ""
         if schema is not None:
             choice = f"start: answer | {_literal(opening, tokenizer)} {rest}"
-            return Form("lark", f"{choice}\nanswer: %json {_compact(_parsed(schema.source))}\n{rules}"), ""
+            return Form(kind, f"{choice}\nanswer: %json {_compact(_parsed(schema.source))}\n{rules}"), ""
         if form.bare:
             return Form("lark", f"start: /[^{{](.|\\n)*/ | {rest}\n{rules}"), ""
-        return Form("lark", f"start: {rest}\n{rules}"), opening
+        return Form(kind, f"start: {rest}\n{rules}"), opening
 
     def _in_channels(self, tokenizer: Tokenizer) -> tuple[Form, str | None]:
         """The grammar of an answer in the Harmony format.
@@ -105,7 +106,7 @@ class Tools:
         each = [f"{_literal(tool, tokenizer)} header %json {_compact(schema)}" for tool, schema in self.schemas.items()]
         rules = f"header: {headers}\ncall: " + "\n    | ".join(each)
         if not self.required:
-            return Form("lark", f"start: call\n{rules}"), _TO
+            return Form("calls", f"start: call\n{rules}"), _TO
         analysis, ended = (_literal(text, tokenizer) for text in _ANALYSIS)
         opening = _literal(f"<|channel|>commentary {_TO}", tokenizer)
         rules += f"\nreasoning: {analysis} TEXT {ended}\nTEXT: /(.|\\n)*/"

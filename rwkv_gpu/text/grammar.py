@@ -18,7 +18,7 @@ from rwkv_gpu.text.gbnf import token_names
 from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
 from rwkv_gpu.text.grammar_worker import Reply
 
-Kind = Literal["schema", "regex", "lark", "gbnf"]
+Kind = Literal["schema", "regex", "lark", "gbnf", "calls"]  # calls: a lark grammar of JSON and forced text
 Words = npt.NDArray[np.uint32]
 
 HIDDEN = b"\xff"  # llguidance does not match tokens that begin with this byte as text
@@ -230,7 +230,9 @@ def _without(words: Words, tokens: Iterable[int]) -> Words:
     return words
 
 
-NAMES: dict[Kind, str] = {"schema": "JSON schema", "regex": "regular expression", "lark": "grammar", "gbnf": "grammar"}
+NAMES: dict[Kind, str] = {
+    "schema": "JSON schema", "regex": "regular expression", "lark": "grammar", "gbnf": "grammar", "calls": "grammar",
+}  # fmt: skip
 
 
 def _text(tokenizer: Tokenizer, token: int) -> bytes:

@@ -135,7 +135,7 @@ class Worker:
                 break
         else:
             return "does not allow what the answer begins with; begin it otherwise, or not at all", b"", False, True
-        closing = Closing(self._kinds_of_tokens()) if kind == "schema" else None
+        closing = Closing(self._kinds_of_tokens()) if kind in ("schema", "calls") else None
         session = self._sessions[number] = Session(matcher, closing)
         return session.accept((*text, *tokens), left)
 

@@ -1,6 +1,8 @@
 """Fields and forms that clients of other servers send, and names that they look for in responses."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +53,62 @@ def test_a_schema_holds_in_every_form_of_every_api(llama):
         assert "citations" not in part
     ollama = {"messages": HI, "stream": False, "options": {"num_predict": 100}}
     assert isinstance(json.loads(llama.post("/api/chat", {**ollama, "format": "json"})["message"]["content"]), dict)
+
+
+def prefer(llm, letter, monkeypatch):
+    """Makes a model generate one token wherever a grammar allows it."""
+    start, [token] = llm.start, llm.tokenize(letter)[-1:]
+
+    def biased(prepared, *given, **more):
+        requests = []
+        for request, reader in prepared.requests:
+            params = replace(request.params, temperature=0.0, logit_bias={token: 900.0})
+            requests.append((replace(request, params=params), reader))
+        return start(replace(prepared, requests=requests), *given, **more)
+
+    monkeypatch.setattr(llm, "start", biased)
+
+
+BOUNDED = {
+    "n": {"type": "integer"}, "x": {"type": "number"}, "s": {"type": "string", "maxLength": 9}, "t": {"type": "string"},
+}  # fmt: skip
+WIDE = {"type": "object", "properties": BOUNDED, "required": [*BOUNDED]}
+FORM = {"type": "json_schema", "schema": WIDE}
+ASKED = {"messages": HI, "max_tokens": 300}
+CALLED = {"tools": [{"type": "function", "function": {"name": "f", "parameters": WIDE}}], "tool_choice": "required"}
+# By API: the path, the request, and where its answer has the text.
+IN_EACH_API = {
+    "chat": ("/v1/chat/completions", {**ASKED, "response_format": FORM}, "choices 0 message content"),
+    "call": ("/v1/chat/completions", {**ASKED, **CALLED}, "choices 0 message tool_calls 0 function arguments"),
+    "completion": ("/v1/completions", {"prompt": "a", "max_tokens": 300, "json_schema": WIDE}, "choices 0 text"),
+    "response": (
+        "/v1/responses", {"input": "a", "max_output_tokens": 300, "text": {"format": {"name": "a", **FORM}}},
+        "output 0 content 0 text",
+    ),
+    "message": ("/v1/messages", {**ASKED, "output_config": {"format": FORM}}, "content 0 text"),
+    "ollama": (
+        "/api/chat", {"messages": HI, "stream": False, "format": WIDE, "options": {"num_predict": 300}},
+        "message content",
+    ),
+    "without a length": ("/completion", {"prompt": "a", "json_schema": WIDE}, "content"),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", IN_EACH_API)
+@pytest.mark.parametrize("letter", ["7", "a"])
+def test_numbers_and_strings_of_a_schema_are_bounded_in_every_api(llama, name, letter, monkeypatch):
+    """A model that repeats a digit or a letter writes JSON that ends, within the bounds of its schema."""
+    prefer(llama.llm, letter, monkeypatch)
+    path, body, place = IN_EACH_API[name]
+    written = llama.post(path, body)
+    for key in place.split():
+        written = written[int(key) if key.isdigit() else key]
+    found = json.loads(written)
+    assert found.keys() == BOUNDED.keys()
+    assert len(str(found["n"]).strip("-")) <= 19 and isinstance(found["n"], int)
+    assert max(map(len, re.findall("[0-9]+", written.partition('"s"')[0]))) <= 24
+    assert len(found["s"]) == 9 < len(found["t"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from rwkv_gpu.mcp.result import Result, cut
 from .folders import YES, chosen
 from .keyboard import Source
 from .screen import Screen
+from .terminal import PAUSE
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 4000  # characters shown of a call's arguments
 MOST_OF_RESULT = 300  # characters shown of a result
-PAUSE = 0.1  # seconds between two checks for Ctrl-C
 
 
 class ChatTools:
@@ -63,7 +63,7 @@ class ChatTools:
     def _result(self, name: str, arguments: str, stopped: Callable[[], bool]) -> str:
         tool = self._servers.tool(name)
         self._screen.note(f"{'' if tool is None else tool.server + ': '}{name}({cut(arguments, MOST_SHOWN)})", "bold")
-        if tool is not None and not self._agrees(name):
+        if tool is not None and not self._agrees(name, stopped):
             return NOT_CALLED
         result = self._awaited(self._servers.begin(name, arguments), stopped)
         shown = " ".join(result.text.split())
@@ -71,11 +71,11 @@ class ChatTools:
         self._tell_faults()
         return result.text
 
-    def _agrees(self, name: str) -> bool:
+    def _agrees(self, name: str, stopped: Callable[[], bool]) -> bool:
         if name in self._allowed or chosen(YES):
             return True
         try:
-            answer = self._source.choose("run it? y: once, a: always, N: no ")
+            answer = self._source.choose("run it? y: once, a: always, N: no ", stopped)
         except EOFError:
             raise BadInput(f"the model calls {name}, and there is no terminal to ask on; -y allows all calls") from None
         if answer in ("a", "always"):

@@ -6,13 +6,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.replace_file import MOST_OWN
 from rwkv_gpu.writer_lock import WINDOWS
 
-from .terminal import PASTE, PASTE_END, Background, Bursts, ask_for_brackets, quiet
+from .terminal import PASTE, PASTE_END, PAUSE, Background, Bursts, ask_for_brackets, quiet
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
 BLOCK = '"""'  # delimits a message of several lines
+
+
+def never() -> bool:
+    """The value of `stopped` of a question that no signal interrupts."""
+    return False
 
 
 class Interrupted(KeyboardInterrupt):
@@ -37,8 +42,11 @@ class Source(Protocol):
     def ask(self, mark: str, default: str = "") -> str:
         """Returns the next message; `default` is offered for editing."""
 
-    def choose(self, question: str) -> str:
-        """Returns the user's answer to a question of the program, in lower case. It does not count as a message."""
+    def choose(self, question: str, stopped: Callable[[], bool] = never) -> str:
+        """Returns the user's answer to a question of the program, in lower case. It does not count as a message.
+
+        Raises KeyboardInterrupt once `stopped` returns true.
+        """
 
     def discard(self) -> None:
         """Drops all input since the last message. Any thread may call it."""
@@ -60,7 +68,7 @@ class Piped:
             raise BadInput("standard input is empty; pipe a question into the chat, or run it in a terminal")
         return text.strip("\n")
 
-    def choose(self, question: str) -> str:  # noqa: ARG002
+    def choose(self, question: str, stopped: Callable[[], bool] = never) -> str:  # noqa: ARG002
         raise EOFError
 
     def discard(self) -> None:
@@ -77,20 +85,20 @@ class Dumb:
         self._background = Background(0, self._read)
         self._background.start()
 
-    def ask(self, mark: str, default: str = "") -> str:  # noqa: ARG002
+    def ask(self, mark: str, default: str = "", stopped: Callable[[], bool] = never) -> str:  # noqa: ARG002
         self._background.stop()
         try:
             print(mark, end="", flush=True)
-            text = self._next()
+            text = self._next(stopped)
             while is_open(text):
                 print("... ", end="", flush=True)
-                text += "\n" + self._next()
+                text += "\n" + self._next(stopped)
             return unblocked(text)
         finally:
             self._background.start()
 
-    def choose(self, question: str) -> str:
-        return self.ask(question).strip().lower()
+    def choose(self, question: str, stopped: Callable[[], bool] = never) -> str:
+        return self.ask(question, stopped=stopped).strip().lower()
 
     def discard(self) -> None:
         self._bursts.drop()
@@ -100,8 +108,9 @@ class Dumb:
         """Stops reading."""
         self._background.stop()
 
-    def _next(self) -> str:
+    def _next(self, stopped: Callable[[], bool]) -> str:
         while not self._typed:
+            self._bursts.wait(stopped)
             if self._ended or not self._read():
                 print()
                 raise EOFError
@@ -174,18 +183,29 @@ class Editor:
     def ask(self, mark: str, default: str = "") -> str:
         return unblocked(self._prompted(self._session, mark, default))
 
-    def choose(self, question: str) -> str:
+    def choose(self, question: str, stopped: Callable[[], bool] = never) -> str:
+        import asyncio
+
         from prompt_toolkit import PromptSession
 
         typed = self._keys.input if self._keys else None
         session: PromptSession[str] = PromptSession(key_bindings=_bindings(), input=typed)  # has its own history
-        return self._prompted(session, question, "").strip().lower()
 
-    def _prompted(self, session: "PromptSession[str]", mark: str, default: str) -> str:
+        async def watch() -> None:
+            while not stopped():
+                await asyncio.sleep(PAUSE)
+            session.app.exit(exception=KeyboardInterrupt())
+
+        answer = self._prompted(session, question, start=lambda: session.app.create_background_task(watch()))
+        if self._keys is not None:
+            self._keys.interrupt()
+        return answer.strip().lower()
+
+    def _prompted(self, session: "PromptSession[str]", mark: str, default: str = "", start: Any = None) -> str:
         if self._keys is not None:
             self._keys.give()
         try:
-            return session.prompt([("bold ansicyan", mark)], default=default, handle_sigint=False)
+            return session.prompt([("bold ansicyan", mark)], default=default, handle_sigint=False, pre_run=start)
         finally:
             self._start()
 
@@ -217,6 +237,9 @@ class TypedKeys(Protocol):
     def give(self) -> None:
         """Stops reading in the background, and passes the keys to the next prompt."""
 
+    def interrupt(self) -> None:
+        """Interrupts if Ctrl-C followed Enter so soon that the prompt has kept it for the next one."""
+
     def discard(self) -> None:
         """Drops the keys read so far."""
 
@@ -227,9 +250,10 @@ def typed_keys(interrupt: Callable[[], None]) -> TypedKeys | None:
     Ctrl-C calls `interrupt` while no prompt is waiting.
     """
     try:
-        from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
+        from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
         from prompt_toolkit.input.vt100 import Vt100Input
         from prompt_toolkit.key_binding import KeyPress
+        from prompt_toolkit.keys import Keys as Names
     except (ImportError, AssertionError):
         return None
 
@@ -257,6 +281,13 @@ def typed_keys(interrupt: Callable[[], None]) -> TypedKeys | None:
             self.background.stop()
             store_typeahead(self, self._buffer)
             self._buffer = []
+
+        def interrupt(self) -> None:
+            keys = get_typeahead(self)
+            at = max((number for number, press in enumerate(keys, 1) if press.key is Names.ControlC), default=0)
+            if at:
+                interrupt()
+            store_typeahead(self, keys[at:])
 
         def discard(self) -> None:
             self._bursts.drop()

@@ -36,7 +36,12 @@ class Signals:
         self.on_signal(signal.SIGINT)
 
     def leave(self, number: int) -> None:
-        """Restores the terminal, removes unfinished files, and ends the process with the exit code of that signal."""
+        """Cleans up, and ends the process with the exit code of that signal.
+
+        Ends tool servers, restores the terminal, and removes unfinished files.
+        """
+        if tools := sys.modules.get("rwkv_gpu.mcp.client"):
+            tools.close_all()
         self.restore_terminal()
         if writing := sys.modules.get("rwkv_gpu.writer_lock"):  # a command that writes no file has not imported it
             writing.remove_hidden_files()

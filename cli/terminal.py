@@ -18,6 +18,7 @@ PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
 TOGETHER = 0.01  # maximum seconds between lines of a paste
 GOES_ON = 0.1  # the same after many characters at once, which must be a paste
 MANY = 64
+PAUSE = 0.1  # seconds between two checks for a signal
 REPORT = re.compile(r"\x1b\[\d+;\d+R")
 INTERRUPT = "\x03"  # Ctrl-C as a key, if the terminal sends no signal for it
 FIRST = re.compile(r"(/[a-zA-Z]+!?( [^\r\n]*)?)?[\r\n]")
@@ -37,17 +38,25 @@ class Bursts:
     def next(self, interrupt: Callable[[], None] | None = None) -> str:
         """Returns the next input, with missing brackets added. Empty if `drop` was called meanwhile.
 
-        With `interrupt`, a Ctrl-C in the input drops the text typed before it, and calls that function. Later text is
-        kept, even if it follows at once.
+        A Ctrl-C in the input drops the text typed before it. With `interrupt`, it calls that function, and otherwise it
+        is returned as a key. Later text is kept, even if it follows at once.
         """
         data, drops = self._gathered()
-        if interrupt is not None and INTERRUPT in data:
-            for _ in range(data.count(INTERRUPT)):
-                self.drop()
+        *dropped, data = data.split(INTERRUPT)
+        for _ in dropped:
+            self.drop()
+            if interrupt is not None:
                 interrupt()
-            data, drops = data.rpartition(INTERRUPT)[2], self._drops
+            drops = self._drops
+        keys = "" if interrupt is not None else INTERRUPT * len(dropped)
         with self._lock:
-            return self._marked(data) if self._drops == drops else ""
+            return keys + self._marked(data) if self._drops == drops else keys
+
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        """Waits for input. Raises KeyboardInterrupt if `stopped` returns true first."""
+        while os.name != "nt" and not self._ready(PAUSE):  # a signal interrupts reading there
+            if stopped():
+                raise KeyboardInterrupt
 
     def drop(self) -> None:
         """Drops input that is being read: on Ctrl-C, the terminal drops its unread input as well."""

@@ -9,10 +9,12 @@ import json
 import logging
 import os
 import re
+import signal
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+import weakref
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,6 +29,15 @@ CLOSE = 10.0  # seconds for all servers to end
 MOST_TOOLS = 128  # tools of all servers, as in a request to our server
 MOST_DESCRIPTION = 4_000  # characters of a tool's description
 NAME = re.compile(r"[^a-zA-Z0-9_.-]")
+
+
+_open: "weakref.WeakSet[ToolServers]" = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """Ends the tool servers of this process. One that hangs would outlive it."""
+    for servers in list(_open):
+        servers.close()
 
 
 @dataclass(frozen=True)
@@ -65,12 +76,15 @@ class ToolServers:
         for library in ("mcp", "httpx2"):  # their errors are reported by this package instead
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._seconds = connect, call
+        self._blocked = _blocked_signals()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rwkv-gpu-mcp", daemon=True)
         self._thread.start()
         self._connections = {config.name: Connection(config) for config in configs}
         for connection in self._connections.values():
             self._loop.call_soon_threadsafe(self._start, connection)
+        self._closing = threading.Lock()
+        _open.add(self)
 
     @property
     def faults(self) -> list[str]:
@@ -99,14 +113,16 @@ class ToolServers:
 
     def close(self) -> None:
         """Ends all connections, and the processes of servers that were started."""
-        if self._loop.is_closed():
-            return
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE)
-        if not self._loop.is_running():
-            self._loop.close()
+        with self._closing:
+            if self not in _open:
+                return
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(CLOSE)
+            if not self._loop.is_running():
+                self._loop.close()
+            _open.discard(self)
 
     # ------------------------------------------------------------ in the event loop
 
@@ -125,7 +141,7 @@ class ToolServers:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._seconds[0]):
-                    client = await stack.enter_async_context(await _client(connection.config, stack))
+                    client = await stack.enter_async_context(await self._client(connection.config, stack))
                     connection.ready.set_result(await _listed(client))
                 while (call := await connection.calls.get()) is not None:
                     name, given, future = call
@@ -136,6 +152,17 @@ class ToolServers:
                 connection.ready.set_result([])
         finally:
             self._drop(connection, future)
+
+    async def _client(self, config: ServerConfig, stack: AsyncExitStack) -> Any:
+        """The client of a server, not connected yet."""
+        from mcp import Client
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared._httpx_utils import create_mcp_http_client
+
+        if config.url is not None:
+            http = await stack.enter_async_context(create_mcp_http_client({**config.headers}))
+            return Client(streamable_http_client(config.url, http_client=http), cache=None)
+        return Client(_process(config, self._blocked), cache=None)
 
     async def _answer(self, future: "Future[Result]", call: Coroutine[Any, Any, Result]) -> None:
         """Sets the result of a call. Cancelling the future ends the call, so that the next one need not wait."""
@@ -204,24 +231,35 @@ class ToolServers:
         return [*tools.values()]
 
 
-async def _client(config: ServerConfig, stack: AsyncExitStack) -> Any:
-    """The client of a server, not connected yet."""
-    from mcp import Client, StdioServerParameters
+@asynccontextmanager
+async def _process(config: ServerConfig, blocked: Iterable[int]) -> AsyncIterator[Any]:
+    """Starts a server and ends it. A process inherits blocked signals: none are while it starts, so SIGTERM ends it."""
+    from mcp import StdioServerParameters
     from mcp.client.stdio import stdio_client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
 
-    if config.url is not None:
-        http = await stack.enter_async_context(create_mcp_http_client({**config.headers}))
-        return Client(streamable_http_client(config.url, http_client=http), cache=None)
     assert config.command is not None
-    # A server's log would disturb the screen.
-    nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     given = StdioServerParameters(
         command=config.command, args=[*config.args], env={**config.env} or None, cwd=config.cwd,
         encoding_error_handler="replace",
     )  # fmt: skip
-    return Client(stdio_client(given, errlog=nowhere), cache=None)
+    async with AsyncExitStack() as stack:
+        # A server's log would disturb the screen.
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        _block_signals(())
+        try:
+            streams = await stack.enter_async_context(stdio_client(given, errlog=nowhere))
+        finally:
+            _block_signals(blocked)
+        yield streams
+
+
+def _block_signals(signals: Iterable[int]) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+
+
+def _blocked_signals() -> Iterable[int]:
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else ()
 
 
 async def _listed(client: Any) -> list[Any]:

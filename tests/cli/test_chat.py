@@ -218,3 +218,20 @@ def test_input_that_arrives_together_with_dropped_input_is_read(monkeypatch):
 
     monkeypatch.setattr(bursts, "_ready", ready)
     assert bursts.next() == "new"
+
+
+@pytest.mark.parametrize(
+    ("typed", "key", "interrupts", "rest"),
+    [
+        ("y\r\x03", "\x03", 1, ""),  # was a paste of two lines
+        ("one\rtwo\x03three\r", "\x03three\r", 1, "three\r"),
+        ("\x03\x03", "\x03\x03", 2, ""),
+        ("one\r", "one\r", 0, "one\r"),
+    ],
+)
+def test_ctrl_c_drops_what_was_typed_before_it_and_is_never_part_of_a_paste(monkeypatch, typed, key, interrupts, rest):
+    monkeypatch.setattr(Bursts, "_ready", lambda *_: False)
+    assert Bursts(0, lambda: typed).next() == key
+    called = []
+    assert Bursts(0, lambda: typed).next(lambda: called.append(1)) == rest
+    assert len(called) == interrupts

@@ -1,5 +1,6 @@
 """Tool calls in the chat are shown, confirmed once or always, refused, stopped, and bounded on the screen."""
 
+import contextlib
 import json
 import os
 import signal
@@ -46,7 +47,7 @@ class Servers:
 
 def tools(*answers, servers=None):
     left = iter(answers)
-    source = SimpleNamespace(choose=lambda _: next(left))
+    source = SimpleNamespace(choose=lambda *_: next(left))
     return ChatTools(servers or Servers(), Screen(color=False), source)
 
 
@@ -73,7 +74,7 @@ def test_the_user_is_not_asked_about_an_unknown_tool(capsys):
 
 
 def test_no_tool_runs_without_a_terminal_to_ask_on():
-    def nobody(_):
+    def nobody(*_):
         raise EOFError
 
     chat_tools = ChatTools(Servers(), Screen(color=False), SimpleNamespace(choose=nobody))
@@ -151,33 +152,66 @@ def test_a_call_is_confirmed_in_a_terminal_and_the_chat_continues(tmp_path):
         chat.close()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_during_a_call_that_hangs_ends_the_chat_and_the_server(tmp_path, number):
+@contextlib.contextmanager
+def asked_about_a_call_that_hangs(folder, **environment):
+    """A chat in a terminal that asks whether a tool may run which never answers, and the process of the tool."""
     pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
-    config(tmp_path, tiny=TINY)
+    config(folder, tiny=TINY)
     hang = CALL.replace("add", "hang").replace(r'"a": 1, "b": 2', "")
-    script = tmp_path / "chat.sh"
+    script = folder / "chat.sh"
     options = "--device cpu --temperature 0 --template chatml --mcp mcp.json --session s.chat"
     script.write_text(f"exec {PYTHON} -m tests.cli.unhurried chat {MODEL} {options} --regex '{hang}'")
-    chat = Terminal("sh chat.sh", tmp_path, height=60)
+    chat = Terminal("sh chat.sh", folder, height=60, **environment)
     try:
         chat.wait("/help lists")
         [server] = children(chat.pid())
+        assert "SigBlk:\t0000000000000000" in Path(f"/proc/{server}/status").read_text(), "signals do not end the tool"
         chat.type("what is 1 + 2")
         chat.wait("run it? y: once, a: always, N: no")
-        chat.type("y")
-        chat.wait("N: no y")
-        if number == signal.SIGINT:
-            chat.key("C-c")
-            chat.wait("stopped; Ctrl-C again leaves")
-            chat.key("C-c")
-        else:
-            os.kill(chat.pid(), number)
-        assert chat.left() == (130 if number == signal.SIGINT else 128 + number)
-        until(lambda: not Path(f"/proc/{server}").exists())
+        yield chat, server
     finally:
         chat.close()
+
+
+def leaves(chat, number, server):
+    """Checks that a signal ends a chat and its tool."""
+    if number == signal.SIGINT:
+        chat.key("C-c")
+        chat.wait("stopped; Ctrl-C again leaves")
+        chat.key("C-c")
+    else:
+        os.kill(chat.pid(), number)
+    assert chat.left() == (130 if number == signal.SIGINT else 128 + number)
+    until(lambda: not Path(f"/proc/{server}").exists())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_during_a_call_that_hangs_ends_the_chat_and_the_server(tmp_path, number):
+    with asked_about_a_call_that_hangs(tmp_path) as (chat, server):
+        chat.type("y")
+        chat.wait("N: no y")
+        leaves(chat, number, server)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_a_signal_while_the_chat_asks_whether_to_run_a_tool_ends_it(tmp_path, number, kind):
+    """The chat dropped what was typed, went on asking, and ended after 30 seconds without saving."""
+    with asked_about_a_call_that_hangs(tmp_path, TERM=kind) as (chat, server):
+        leaves(chat, number, server)
+        assert (tmp_path / "s.chat").exists()
+
+
+@pytest.mark.long
+def test_ctrl_c_at_once_after_the_answer_stops_the_call(tmp_path):
+    """The prompt read both keys, and kept the second for the next prompt."""
+    with asked_about_a_call_that_hangs(tmp_path) as (chat, _):
+        chat.key("y", "Enter", "C-c")
+        chat.wait("stopped; Ctrl-C again leaves")
+        chat.key("C-d")
+        assert chat.left() == 0
 
 
 def children(pid):

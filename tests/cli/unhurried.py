@@ -1,17 +1,20 @@
-"""Runs the command line without a time limit for saving a session after a signal, for tests on a busy machine.
+"""Runs the command line without time limits for the end of a chat, for tests on a busy machine.
 
-Users wait for less than a second: then the process ends, saved or not (`GRACE` of cli/repl.py).
+After a signal, users wait for less than a second: then the process ends, saved or not (`GRACE` of cli/repl.py). Tool
+servers have ten seconds to end (`CLOSE` of rwkv_gpu/mcp/client.py).
 """
 
 import signal
 
 from rwkv_gpu.cli import repl
 from rwkv_gpu.cli.main import main
+from rwkv_gpu.mcp import client
 
 
 def give_time() -> None:
-    """Allows a chat ten minutes to save its session."""
+    """Allows a chat ten minutes to save its session, and its tool servers as long to end."""
     repl.GRACE = dict.fromkeys(signal.Signals, 600.0)
+    client.CLOSE = 600.0
 
 
 if __name__ == "__main__":

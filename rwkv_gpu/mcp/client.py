@@ -9,12 +9,11 @@ import json
 import logging
 import os
 import re
-import signal
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -76,7 +75,6 @@ class ToolServers:
         for library in ("mcp", "httpx2"):  # their errors are reported by this package instead
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._seconds = connect, call
-        self._blocked = _blocked_signals()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rwkv-gpu-mcp", daemon=True)
         self._thread.start()
@@ -141,7 +139,7 @@ class ToolServers:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._seconds[0]):
-                    client = await stack.enter_async_context(await self._client(connection.config, stack))
+                    client = await stack.enter_async_context(await _client(connection.config, stack))
                     connection.ready.set_result(await _listed(client))
                 while (call := await connection.calls.get()) is not None:
                     name, given, future = call
@@ -152,17 +150,6 @@ class ToolServers:
                 connection.ready.set_result([])
         finally:
             self._drop(connection, future)
-
-    async def _client(self, config: ServerConfig, stack: AsyncExitStack) -> Any:
-        """The client of a server, not connected yet."""
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
-        from mcp.shared._httpx_utils import create_mcp_http_client
-
-        if config.url is not None:
-            http = await stack.enter_async_context(create_mcp_http_client({**config.headers}))
-            return Client(streamable_http_client(config.url, http_client=http), cache=None)
-        return Client(_process(config, self._blocked), cache=None)
 
     async def _answer(self, future: "Future[Result]", call: Coroutine[Any, Any, Result]) -> None:
         """Sets the result of a call. Cancelling the future ends the call, so that the next one need not wait."""
@@ -231,35 +218,24 @@ class ToolServers:
         return [*tools.values()]
 
 
-@asynccontextmanager
-async def _process(config: ServerConfig, blocked: Iterable[int]) -> AsyncIterator[Any]:
-    """Starts a server and ends it. A process inherits blocked signals: none are while it starts, so SIGTERM ends it."""
-    from mcp import StdioServerParameters
+async def _client(config: ServerConfig, stack: AsyncExitStack) -> Any:
+    """The client of a server, not connected yet."""
+    from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
 
+    if config.url is not None:
+        http = await stack.enter_async_context(create_mcp_http_client({**config.headers}))
+        return Client(streamable_http_client(config.url, http_client=http), cache=None)
     assert config.command is not None
+    # A server's log would disturb the screen.
+    nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     given = StdioServerParameters(
         command=config.command, args=[*config.args], env={**config.env} or None, cwd=config.cwd,
         encoding_error_handler="replace",
     )  # fmt: skip
-    async with AsyncExitStack() as stack:
-        # A server's log would disturb the screen.
-        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        _block_signals(())
-        try:
-            streams = await stack.enter_async_context(stdio_client(given, errlog=nowhere))
-        finally:
-            _block_signals(blocked)
-        yield streams
-
-
-def _block_signals(signals: Iterable[int]) -> None:
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-
-
-def _blocked_signals() -> Iterable[int]:
-    return signal.pthread_sigmask(signal.SIG_BLOCK, ()) if hasattr(signal, "pthread_sigmask") else ()
+    return Client(stdio_client(given, errlog=nowhere), cache=None)
 
 
 async def _listed(client: Any) -> list[Any]:

@@ -100,7 +100,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of a place, read at a time."""
+    """Rows of a place that are read and uploaded together."""
 
     place: Place
     row: int  # row of the shard

@@ -33,8 +33,8 @@ BLIND = (
     "or name it with --mmproj"
 )
 DEAF = "this model takes no audio: its projector is for images; use a model for audio, such as Voxtral or Ultravox"
-SOUNDS = "audio", "audio_url", "input_audio"  # types of parts that are sounds
-KINDS = "image", "image_url", "input_image", *SOUNDS  # types of all media; a client may send any type
+SOUNDS = "audio", "audio_url", "input_audio"  # types of content parts that are sounds
+KINDS = "image", "image_url", "input_image", *SOUNDS  # types of content parts that are images or sounds
 
 
 def mark_of(image: Image) -> str:

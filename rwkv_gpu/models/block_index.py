@@ -59,5 +59,5 @@ def take_block_index(
 
 def _mean(tensors: Tensors, name: str, size: int, block: int) -> Weight:
     """The taps of a convolution that averages the last keys."""
-    some = name.replace(".mean", ".k_norm.weight"), (size,)  # a computed parameter belongs to some tensor
-    return tensors.compute(name, (size * block,), lambda _: np.full(size * block, 1 / block, np.float32), some)
+    tensor = name.replace(".mean", ".k_norm.weight"), (size,)  # `compute` needs one, though this ignores its values
+    return tensors.compute(name, (size * block,), lambda _: np.full(size * block, 1 / block, np.float32), tensor)

@@ -125,7 +125,7 @@ def _tiles(source: TowerFile) -> tuple[int, int]:
 
 
 def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
-    """The sizes in pixels, all tiles together, that a file lists."""
+    """The image sizes that a file lists, in pixels: each is a grid of tiles."""
     key = "clip.vision.image_grid_pinpoints"
     if source.family.cut is not any_shape or key not in source.file.metadata:
         return ()

@@ -134,7 +134,7 @@ def filled(patches: Floats, patch: npt.NDArray[np.int64]) -> Floats:
 
 
 def _turns(places: Array, side: int) -> Array:
-    """The waves of rows, then of columns, whose sums are all functions of distances within `side`. Complex, [T, 2n]"""
+    """Complex waves of each row and column. Weighted sums of them give any function of distances below `side`."""
     frequencies = 2 * np.pi / (2 * side - 1) * np.arange(side)
     return np.exp(1j * places[:, :, None] * frequencies).reshape(len(places), -1)
 

@@ -288,4 +288,7 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
         if any(alias in (other.name, *other.aliases) for other in models.values()):
             raise BadInput(f"--alias {text}: {alias} is the name of a model already")
         models[name].aliases = (*models[name].aliases, alias)
+    bare = [name for names in aliases for name in names.split(",") if "=" not in name]
+    for model in models.values() if bare else ():  # a single one, listed by that name, as in llama-server and vLLM
+        model.name, model.aliases = bare[0], (model.name, *(name for name in model.aliases if name != bare[0]))
     return [*models.values()]

@@ -243,12 +243,12 @@ def test_the_parts_of_a_model_are_one_model_under_its_name(tmp_path):
     assert (model.name, model.path) == ("large", str(paths[1]))
 
 
-def test_aliases_of_a_single_model_need_not_name_it(tmp_path):
+def test_aliases_of_a_single_model_need_not_name_it_and_the_first_is_its_name(tmp_path):
     paths = tuple(str(tmp_path / f"{name}.gguf") for name in "ab")
     for path in paths:
         Path(path).touch()
     [model] = served(paths[:1], None, ("gpt-4o,mine", "other=a"))
-    assert model.aliases == ("gpt-4o", "mine", "other")
+    assert (model.name, model.aliases) == ("gpt-4o", ("a", "mine", "other"))
     with pytest.raises(BadInput, match="--alias mine is not NAME=MODEL with one of the models a, b"):
         served(paths, None, ("mine",))
 

@@ -149,16 +149,20 @@ class Tools:
             needed = schema.get("required") or []
             parts = []
             for k, (key, described) in enumerate(properties.items()):
-                text = isinstance(described, dict) and described.get("type") == "string"
-                value = "TEXT" if text else f"%json {_compact(described)}"
+                kind = described.get("type") if isinstance(described, dict) else None
+                value = "TEXT" if kind == "string" else f"%json {_compact(described)}"
+                if kind == "number" and not BOUNDS & described.keys():
+                    value = "NUMBER"
                 before, after = _ELEMENT[name]
                 rules.append(f'p{n}_{k}: "{before.format(key=_escaped(key))}" {value} "{after}"')
                 parts.append(f"p{n}_{k}" + ("" if key in needed else "?"))
             head, tail = _HEAD[name]
             calls.append(f'"{head.format(name=tool)}" {" ".join(parts)} "{tail}"')
-        return "\n".join(["call: " + "\n    | ".join(calls), *rules, "TEXT: /[^<]*/"])
+        return "\n".join(["call: " + "\n    | ".join(calls), *rules, "TEXT: /[^<]*/", NUMBER])
 
 
+BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const"}
+NUMBER = r"NUMBER: /-?(0|[1-9][0-9]{0,23})(\.[0-9]{1,24})?([eE][-+]?[0-9]{1,2})?/"
 # By form: text before all calls, before each call, between calls, and after all.
 _JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
 _WITHOUT_GRAMMAR = "gemma4", "lfm2", "minimax", "minimax-m3", "muse", "dsml", "seed"

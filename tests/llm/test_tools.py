@@ -83,6 +83,21 @@ def test_a_required_call_keeps_to_its_schema_in_every_form(models, name):
             assert call["function"]["name"] == "now" and arguments == {}
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_numbers_in_a_required_call_are_bounded_in_every_form(models, name):
+    """A model that repeats a digit ends its numbers, and the call before its limit."""
+    llm, numbers = models(name), {"n": {"type": "integer"}, "x": {"type": "number", "description": "a size"}}
+    parameters = {"type": "object", "properties": numbers, "required": ["n", "x"]}
+    tool = {"type": "function", "function": {"name": "measure", "parameters": parameters}}
+    more = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
+    seven = llm.tokenize("7")[-1]
+    whole = llm.create_chat_completion([QUESTION], temperature=0, logit_bias={seven: 100}, **more)
+    [call] = whole["choices"][0]["message"]["tool_calls"]
+    found = json.loads(call["function"]["arguments"])
+    assert 1e17 < abs(found["n"]) < 1e19 and 1e15 < abs(found["x"]) < 1e25, found
+
+
 def test_a_call_cannot_be_required_if_no_grammar_supports_its_format(models):
     tools = Tools.read({"tools": [WEATHER], "tool_choice": "required"})
     for form in ("gemma4", "lfm2", "minimax"):

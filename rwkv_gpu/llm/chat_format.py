@@ -153,6 +153,7 @@ class ChatFormat:
         tools: Tools | None = None,
         limits: Limits | None = None,
         salt: int = 0,
+        bounded: bool = True,
     ) -> ChatPrompt:
         """Returns the prompt for these messages.
 
@@ -161,12 +162,13 @@ class ChatFormat:
         `think` turns reasoning on (True) or off (False); `variables` are other template variables. With `continues`,
         the last message is the beginning of the answer. Without `opens`, the prompt ends with the last message.
         `tools` are what the model may call. Raises `Exceeded` if the template takes more than `limits`.
-        System messages are remembered for prompts with the same `salt`.
+        System messages are remembered for prompts with the same `salt`. If `bounded`, a prompt that does not fit the
+        context is refused.
         """
         messages, images = marked(messages, self.sight)
         messages = check_messages(messages)
         for message in messages:  # before a template and a tokenizer read it
-            if isinstance(text := message.get("content"), str):
+            if bounded and isinstance(text := message.get("content"), str):
                 check_length(self.tokenizer.fewest_tokens(text), self._context, least=True)
         if tools is not None and not self.template.knows_tools:
             messages, tools = describe_tools(messages, tools), None
@@ -178,7 +180,7 @@ class ChatFormat:
             pieces, begun = self._opened(messages, given, limits, chosen), ""
             pieces = pieces if opens else pieces[:1]
         whole = "".join(pieces)
-        if opens:
+        if opens and bounded:
             check_length(self.tokenizer.fewest_tokens(whole), self._context, least=True)
         text = as_bytes(whole)
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())

@@ -91,6 +91,35 @@ class Prepared:
         return begun
 
 
+def prompt_of(
+    llm: Backend,
+    messages: Sequence[Mapping[str, object]],
+    think: bool | None,
+    given: Mapping[str, Any],
+    *,
+    limits: Limits | None = None,
+    bounded: bool = True,
+) -> tuple[RequestFields, ChatPrompt]:
+    """Reads the fields of a request, and renders its prompt. If `bounded`, a prompt longer than the context is refused.
+
+    With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
+    """
+    thoughts = NO_THOUGHTS if llm.preset is None else llm.preset.thoughts
+    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), thoughts)
+    messages = messages if llm.preset is None else llm.preset.before(messages)
+    fields.params.check_vocabulary(llm.vocab_size)
+    if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
+        raise Exceeded("compiles a form or a template, or has many answers")
+    if limits is not None and has_images(messages):
+        raise Exceeded("decodes images")
+    number = Salt.of(fields.cache_salt).number
+    known = [one.transcript for one in [*llm._recent] if one.salt == number]
+    return fields, llm.chat_format.prompt(
+        messages, known, thoughts.think if think is None else think, fields.variables, continues=fields.continues,
+        opens=fields.opens, tools=fields.tools, limits=limits, salt=number, bounded=bounded,
+    )  # fmt: skip
+
+
 def prepare(
     llm: Backend,
     messages: Sequence[Mapping[str, object]],
@@ -104,23 +133,8 @@ def prepare(
 
     With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
     """
-    thoughts = NO_THOUGHTS if llm.preset is None else llm.preset.thoughts
-    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), thoughts)
-    messages = messages if llm.preset is None else llm.preset.before(messages)
-    fields.params.check_vocabulary(llm.vocab_size)
-    if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
-        raise Exceeded("compiles a form or a template, or has many answers")
-    if limits is not None and has_images(messages):
-        raise Exceeded("decodes images")
-    chat_format = llm.chat_format
-    tools = fields.tools
-    number = Salt.of(fields.cache_salt).number
-    known = [one.transcript for one in [*llm._recent] if one.salt == number]
-    think = thoughts.think if think is None else think
-    asked = chat_format.prompt(
-        messages, known, think, fields.variables, continues=fields.continues, opens=fields.opens, tools=tools,
-        limits=limits, salt=number,
-    )  # fmt: skip
+    fields, asked = prompt_of(llm, messages, think, given, limits=limits)
+    chat_format, tools = llm.chat_format, fields.tools
     found = tools.grammar(chat_format.tool_form, llm.tokenizer, fields.form) if tools is not None else None
     shape, after = found or (fields.form, "")
     ids = asked.transcript.ids

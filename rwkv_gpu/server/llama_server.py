@@ -11,13 +11,13 @@ import numpy as np
 
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.llm.answer import PromptProgress
-from rwkv_gpu.llm.chat_completion import RequestFields, prompt_progress
+from rwkv_gpu.llm.chat_completion import prompt_progress
 from rwkv_gpu.llm.completion import Event, json_logprob
 from rwkv_gpu.llm.images import ImagePrompt, text_ids
 from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.pooling import Floats
 from rwkv_gpu.llm.preset import Preset
-from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.llm.replies import Prepared, prompt_of
 from rwkv_gpu.llm.transcript import as_text
 from rwkv_gpu.llm.validate import token_ids
 
@@ -201,22 +201,8 @@ async def apply_template(service: Service, call: Call) -> Response:
     _, llm = await service.use(call, name)
     messages = await service.pdfs.filled(messages)
 
-    def prompt() -> str:
-        preset = llm.preset or Preset("")
-        asked = RequestFields.read(fields, thoughts=preset.thoughts)
-        every = preset.before(messages)
-        given = llm.chat_format.prompt(
-            every,
-            (),
-            preset.thoughts.think if think is None else think,
-            asked.variables,
-            continues=asked.continues,
-            opens=asked.opens,
-            tools=asked.tools,
-        )
-        return as_text(given.transcript.text)
-
-    return Whole({"prompt": await service.work(prompt)})
+    _, prompt = await service.work(lambda: prompt_of(llm, messages, think, fields, bounded=False))
+    return Whole({"prompt": as_text(prompt.transcript.text)})
 
 
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:

@@ -21,7 +21,7 @@ from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.images import has_media, text_ids
 from rwkv_gpu.llm.model import LLM
 from rwkv_gpu.llm.pooling import Doubles, Floats
-from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.llm.replies import Prepared, prompt_of
 from rwkv_gpu.llm.saved_slots import SavedSlots
 from rwkv_gpu.mcp.client import ToolServers
 from rwkv_gpu.text.budget import Exceeded, Limits
@@ -247,11 +247,14 @@ class Service:
         return self.salt(call) | ({} if fetched is messages else {"messages": fetched})
 
     async def count(self, call: Call, model: str | None, asked: Json) -> int:
-        """Counts the prompt tokens of a chat completion."""
+        """Counts the prompt tokens of a chat completion, also if they do not fit the context."""
         _, llm = await self.use(call, model)
         asked = asked | await self._more(call, llm, asked["messages"])
-        media = has_media(call.body)
-        return (await self.work(lambda: llm.prepare_chat_completion(**asked), media=media)).prompt_tokens
+        messages, think = asked.pop("messages"), asked.pop("think", None)
+        _, prompt = await self.work(
+            lambda: prompt_of(llm, messages, think, asked, bounded=False), media=has_media(call.body)
+        )
+        return len(prompt.transcript.ids)
 
     async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
         """Prepares a short request at once, since handing it to a thread would take longer.

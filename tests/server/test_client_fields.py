@@ -207,6 +207,21 @@ def test_prompt_tokens_are_counted_before_a_request(llama):
             assert llama.post(f"{root}{path}/input_tokens", fields)["input_tokens"] == used
 
 
+def test_prompts_longer_than_the_context_are_counted_and_rendered(llama):
+    """Clients count tokens to learn how much they must leave out."""
+    messages = [{"role": "user", "content": "hello there " * 2000}]
+    tools = [{"type": "function", "function": TOOL}]
+    status, _, reply = llama.request("POST", "/v1/chat/completions", {"messages": messages})
+    assert status == 400 and reply["error"]["type"] == "exceed_context_size_error"
+    for path, fields in (
+        ("/v1/chat/completions/input_tokens", {"messages": messages, "tools": tools}),
+        ("/v1/responses/input_tokens", {"input": messages}),
+        ("/v1/messages/count_tokens", {"messages": messages}),
+    ):
+        assert llama.post(path, fields)["input_tokens"] > 2 * llama.llm.context
+    assert "there hello" in llama.post("/apply-template", {"messages": messages, "tools": tools})["prompt"]
+
+
 def test_metrics_have_the_names_of_llama_server_and_vllm(llama):
     llama.post("/v1/completions", {"prompt": "hello", "max_tokens": 3})
     lines = llama.get("/metrics").decode().splitlines()

@@ -51,7 +51,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     _models(
         "-a", "--alias", multiple=True, metavar="NAME[=MODEL]",
-        help="Another name for a model, such as gpt-4o=qwen3. With a single model, NAME is enough, and lists show it. Can be repeated.",
+        help="Another name for a model, such as gpt-4o=qwen3; with a single model, NAME renames it. Can be repeated.",
     ),
     _models(
         "--max-models", type=click.IntRange(1), metavar="N",

@@ -117,8 +117,10 @@ class Catalogue:
         self._read_at = -FRESH  # time of the last listing of the folder
         self._most_loaded = most_loaded  # maximum loaded models
         self._warmup = warmup  # whether a model is warmed up after loading
-        # Whether the process does nothing but serve, so that its garbage collector may be configured
+        # Whether the process does nothing but serve, so that its memory may be configured
         self._own_process = own_process
+        if own_process:
+            collector.share_arenas()
         self._any_name = any_name  # whether a single model answers to any name
         self._defaults = defaults
         self._loads = asyncio.Lock()

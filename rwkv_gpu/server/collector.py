@@ -1,10 +1,23 @@
-"""Keeps Python's garbage collector from scanning objects that live as long as a model, which would pause all streams.
+"""Memory settings of a process that does nothing but serve: they are process-wide.
 
-A scan took 0.1 s in the middle of requests. Only for processes that do nothing but serve, as the collector is
-process-wide.
+Python's garbage collector does not scan objects that live as long as a model: a scan took 0.1 s in the middle of
+requests. Threads share two of glibc's arenas: with an arena for each thread, 17 MB of freed memory stayed in use.
 """
 
+import contextlib
+import ctypes
 import gc
+import sys
+
+M_ARENA_MAX = -8  # of glibc's mallopt
+ARENAS = 2
+
+
+def share_arenas() -> None:
+    """Limits the arenas of threads that start from now on."""
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):  # other C libraries have no arenas
+            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
 def pass_over_what_is_left() -> None:

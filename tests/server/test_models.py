@@ -1,7 +1,10 @@
 """Several models: found by name, loaded at their first use, unloaded when memory is short."""
 
 import gc
+import platform
 import shutil
+import subprocess
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -229,3 +232,37 @@ def test_the_garbage_collector_skips_a_loaded_model_and_frees_a_closed_one():
             assert [one() is None for one in llms] == [True, False]
     finally:
         collector.pass_over_what_is_left()
+
+
+COUNT_ARENAS = """
+import ctypes, sys, tempfile, threading
+from rwkv_gpu.server.collector import share_arenas
+
+if sys.argv[1] == "shared":
+    share_arenas()
+everyone = threading.Barrier(7)
+def work():
+    data = bytearray(5000)
+    everyone.wait()
+threads = [threading.Thread(target=work) for _ in range(7)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+c = ctypes.CDLL(None)
+c.fopen.restype, c.fclose.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+c.malloc_info.argtypes = [ctypes.c_int, ctypes.c_void_p]
+with tempfile.NamedTemporaryFile() as file:
+    stream = c.fopen(file.name.encode(), b"w")
+    c.malloc_info(0, stream)
+    c.fclose(stream)
+    print(file.read().count(b"<heap nr="))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no arenas")
+def test_the_threads_of_a_server_share_few_arenas():
+    """Each arena of glibc keeps freed memory, so a server with many threads grew."""
+    found = {}
+    for how in ("shared", "apart"):
+        run = subprocess.run([sys.executable, "-c", COUNT_ARENAS, how], capture_output=True, check=True)
+        found[how] = int(run.stdout)
+    assert found["shared"] <= 2 < found["apart"]

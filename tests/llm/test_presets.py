@@ -9,6 +9,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import BadFile, BadInput, RwkvGpuError
 from rwkv_gpu.llm.hub import Hub
+from rwkv_gpu.llm.load_options import with_adapters
 from rwkv_gpu.llm.modelfile import Modelfile, parameters, parse
 from rwkv_gpu.llm.preset import Preset, read_preset, write_preset
 from rwkv_gpu.llm.preset_check import check_preset
@@ -221,3 +222,11 @@ def test_a_preset_written_as_a_modelfile_is_the_same_again(hub):
     again = Preset.of(parse(preset.as_modelfile()), Preset(preset.base))
     assert again.settings.keys() == preset.settings.keys()
     assert (again.system, again.template, list(again.messages)) == (preset.system, preset.template, preset.messages)
+
+
+def test_adapters_that_are_given_follow_those_of_a_preset():
+    preset = Preset(str(MODEL), adapters=[("a", 0.5)])
+    assert with_adapters(preset, None) == [("a", 0.5)]
+    assert with_adapters(preset, "b") == [("a", 0.5), "b"]
+    assert with_adapters(preset, ["b", ("c", 2.0)]) == [("a", 0.5), "b", ("c", 2.0)]
+    assert with_adapters(Preset(str(MODEL)), ["b"]) == ["b"]

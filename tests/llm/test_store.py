@@ -315,3 +315,16 @@ def test_a_limited_download_waits_for_each_block(store, server, monkeypatch):
     assert pull(store, server, rate=400_000).read_bytes() == WHOLE
     assert sum(spent) == len(WHOLE)
     assert max(spent) <= 100_000
+
+
+def test_a_copy_that_cannot_be_completed_leaves_no_file_and_its_name_has_at_most_200_characters(store, tmp_path):
+    parts = [tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
+    parts[0].write_bytes(b"a")
+    with pytest.raises(BadInput, match="team/mine cannot be created in .*No such file"):
+        store.copy(parts, "team/mine")
+    assert not files(store)
+    parts[1].write_bytes(b"b")
+    store.copy(parts, "n" * 200)
+    assert files(store) == [f"{'n' * 200}-0000{number}-of-00002.gguf" for number in (1, 2)]
+    with pytest.raises(BadInput, match="is not a name for a model"):
+        store.copy(parts, "m" * 201)

@@ -22,13 +22,8 @@ def run_apart(name: str, seconds: float, seed: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         last = Path(folder) / "last"
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", name, "--seconds", str(seconds)]
-        try:
-            code = subprocess.run(
-                [*command, "--seed", str(seed), "--last", str(last)], timeout=3 * seconds + 120
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = -1
-        if code not in (0, 1):
+        code = subprocess.run([*command, "--seed", str(seed), "--last", str(last)]).returncode
+        if code:
             print(
                 f"{name}: the process ended with {code}, at this input:\n{last.read_text() if last.exists() else '?'}"
             )

@@ -1,5 +1,6 @@
 """Runs a target with generated inputs for a time. The same seed gives the same inputs in the same order."""
 
+import faulthandler
 import time
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.targets import Target
 
-ROUND = 40  # inputs between two checks of the time limit
+ROUND, SLOW_ROUND = 40, 8  # inputs between two checks of the time limit
+HANGS = 1800.0  # seconds of one input after which the process ends; a busy machine takes minutes for slow ones
 
 
 def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -> int:
@@ -17,7 +19,7 @@ def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -
     count = 0
 
     @settings(
-        max_examples=ROUND,
+        max_examples=ROUND if target.is_quick else SLOW_ROUND,
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
@@ -29,6 +31,7 @@ def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -
         count += 1
         if last is not None:
             last.write_text(repr(given))
+            faulthandler.dump_traceback_later(HANGS, exit=True)
         target.check(given)
 
     number = first

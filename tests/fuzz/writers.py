@@ -204,9 +204,10 @@ class Halted:
         go_there, self._go = os.pipe()
         named = {"out": folder / "out", "in": inputs().name}
         command = [sys.executable, "-c", PROGRAM, str(access), str(folder), str(ready_there), str(go_there)]
+        fast = {"PYTHONDONTWRITEBYTECODE": "", "GALLIVM_PERF": "nopt"}  # compiles modules once, and kernels fast
         self._process = subprocess.Popen(
             [*command, *(one.format(**named) for one in arguments)],
-            env={**os.environ, "RWKV_GPU_CACHE": str(folder / "cache"), "HF_ENDPOINT": hub},
+            env={**os.environ, **fast, "RWKV_GPU_CACHE": str(folder / "cache"), "HF_ENDPOINT": hub},
             pass_fds=(ready_there, go_there), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         os.close(ready_there)

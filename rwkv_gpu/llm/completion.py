@@ -206,6 +206,16 @@ ENDLESS = SPANS["max_tokens"].high
 SAME = {("top_k", -1): 0, ("seed", -1): None, ("max_tokens", -1): ENDLESS, ("max_tokens", None): ENDLESS}
 
 
+INSTEAD = {  # arguments of some methods, given to others, and of other libraries
+    **dict.fromkeys(("system", "template", "think", "messages"), "llm.chat takes it"),
+    **dict.fromkeys(("images", "audio"), "the send of a chat takes it"),
+    "sampling_params": "give it as params",
+    "image": "give images, a list, to the send of a chat",
+    "prompt": "give it first, without a name",
+    "truncate": "llm.generate and llm.chat take it",
+}
+
+
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translates settings from other libraries' names and values to ours."""
     if not isinstance(settings, Mapping):
@@ -235,8 +245,8 @@ def sampling(params: SamplingParams | None, defaults: Settings, settings: Mappin
     settings = {name: value for name, value in settings.items() if name not in FORMS}
     unknown = settings.keys() - set(KNOWN)
     if unknown:
-        known = (*KNOWN, *ALIASES)
-        raise BadInput(unknown_name(min(unknown), "setting", known, "help(rwkv_gpu.SamplingParams)"))
+        known = (*KNOWN, *ALIASES, *INSTEAD)
+        raise BadInput(unknown_name(min(unknown), "setting", known, "help(rwkv_gpu.SamplingParams)", INSTEAD))
     if params is None:
         return SamplingParams(**settings)
     if not isinstance(params, SamplingParams):

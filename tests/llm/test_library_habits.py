@@ -80,6 +80,19 @@ def test_a_misspelt_setting_names_the_nearest(llm):
         llm.generate("a", temprature=1.0)
 
 
+def test_an_argument_of_another_method_or_library_names_its_place(llm):
+    for call, message in (
+        (lambda: llm.chat(sytem="Be brief."), "sytem is not a setting; did you mean system?"),
+        (lambda: llm.generate("a", system="Be brief."), "system is not a setting; llm.chat takes it"),
+        (lambda: llm.generate(["a"], sampling_params=rwkv_gpu.SamplingParams()), "give it as params"),
+        (lambda: llm.generate("a", images=["a.png"]), "images is not a setting; the send of a chat takes it"),
+        (lambda: llm.chat().send("a", image="a.png"), "give images, a list, to the send of a chat"),
+    ):
+        with pytest.raises(BadInput) as error:
+            call()
+        assert message in str(error.value)
+
+
 def test_a_pydantic_class_is_the_schema_and_the_type_of_the_result(llm, tmp_path):
     chat = llm.chat()
     for done in (

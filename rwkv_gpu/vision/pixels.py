@@ -21,6 +21,7 @@ from .sizes import LONGEST, Filter, Preparation, Size, inside
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
 MOST_BYTES = 64 << 20  # maximum size of an encoded image
 MOST_PIXELS = 1 << 26  # maximum size of a decoded image
+LIMIT = f"{LONGEST:,} on a side and {MOST_PIXELS:,} in all"
 MOST_SLOW_BYTES = 2 << 20  # maximum size of an encoded image that Pillow decodes in Python
 MOST_SCANS = 100  # maximum number of scans of a JPEG file, as each of them goes through all pixels
 BAND = 256  # rows of 16-bit and float pixels that are converted at once
@@ -47,7 +48,7 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
     if isinstance(source, Picture):
         return source
     if isinstance(source, str | os.PathLike):
-        source, where = read_file(Path(source), HELP), str(source)
+        source, where = read_file(source, HELP), str(source)
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
         return replace(_picture(_decoded(data, where)), file=data)
@@ -126,11 +127,14 @@ def _pillow() -> Any:
     return Image
 
 
-def read_file(path: Path, remedy: str) -> bytes:
+def read_file(source: str | os.PathLike[str], remedy: str) -> bytes:
     """The bytes of a file, and one more than allowed of a larger one."""
+    path = Path(source)
     try:
         if not path.is_file():
-            raise BadInput(f"{path}: is not a file; {remedy}")
+            if str(source).startswith(("http://", "https://")):
+                remedy = "download it first"
+            raise BadInput(f"{source}: is not a file; {remedy}")
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
@@ -163,6 +167,8 @@ def _readable(decode: Callable[[], npt.NDArray[np.uint8]], where: str) -> npt.ND
         return decode()
     except BadInput:
         raise
+    except image.DecompressionBombError:
+        raise BadInput(f"{where} has far too many pixels; the limit is {LIMIT}, so make it smaller") from None
     except Exception as error:  # noqa: BLE001
         reason = "its format is unknown" if isinstance(error, image.UnidentifiedImageError) else str(error)
         raise BadInput(f"{where} is not an image that can be read ({reason or type(error).__name__}); {HELP}") from None
@@ -215,5 +221,5 @@ def _checked_array(array: npt.NDArray[Any], where: str) -> npt.NDArray[np.uint8]
 
 def _check_size(size: Size, where: str) -> None:
     if min(size) < 1 or max(size) > LONGEST or size.width * size.height > MOST_PIXELS:
-        most = f"{LONGEST:,} on a side and {MOST_PIXELS:,} in all"
-        raise BadInput(f"{where} has {size.width:,} x {size.height:,} pixels; the limit is {most}, so make it smaller")
+        shape = f"{size.width:,} x {size.height:,}"
+        raise BadInput(f"{where} has {shape} pixels; the limit is {LIMIT}, so make it smaller")

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ def recording_of(source: Source, where: str = "the audio") -> Recording:
     if isinstance(source, Recording):
         return source
     if isinstance(source, str | os.PathLike):
-        source, where = read_file(Path(source), HELP), str(source)
+        source, where = read_file(source, HELP), str(source)
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
         return _recording(_decoded(data, where), where, data)
@@ -81,7 +80,7 @@ def recording_of(source: Source, where: str = "the audio") -> Recording:
 def medium_of(source: Any, where: str = "the file") -> Picture | Recording:
     """Decodes an image or a sound. Bytes and files are a sound if they begin as audio files do."""
     if isinstance(source, str | os.PathLike):
-        source, where = read_file(Path(source), f"{PICTURES}, or {HELP}"), str(source)
+        source, where = read_file(source, f"{PICTURES}, or {HELP}"), str(source)
     is_sound = isinstance(source, bytes | bytearray | memoryview) and SOUND.match(source)
     return recording_of(source, where) if is_sound or isinstance(source, Recording) else picture_of(source, where)
 

@@ -1,14 +1,34 @@
 """The text of a file that is sent with a message: text, source code, or a PDF."""
 
 import os
+import re
 from pathlib import Path
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.text.pdf import BEGINNING, pages_of
 
+from .session_file import expanded
 from .texts import as_text
 
 MOST_BYTES = 64 << 20
+MEDIA = ".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".wav", ".flac", ".mp3", ".ogg"
+WORD = re.compile(r"""(?<!\S)(?:'(?:[^']|'\\'')+'|"[^"]+"|(?:\\.|[^\s\\'"])+)(?!\S)""")  # as a shell would read it
+
+
+def dropped_media(message: str) -> tuple[str, list[str]]:
+    """A message without the full paths of images and audio in it, and these, as terminals write dropped files."""
+    found: list[str] = []
+
+    def take(word: re.Match[str]) -> str:
+        if word[0].rstrip("'\"").lower().endswith(MEDIA):
+            path = expanded(word[0])
+            if path.is_absolute() and path.is_file():
+                found.append(word[0])
+                return ""
+        return word[0]
+
+    rest = WORD.sub(take, message)
+    return (rest.strip() if found else message), found
 
 
 def message_part(name: str, text: str) -> str:

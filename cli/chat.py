@@ -24,7 +24,7 @@ from .page import Page
 from .repl import Repl
 from .sampling import chosen, sampling_options
 from .screen import Screen
-from .session_file import SessionFile
+from .session_file import SessionFile, expanded
 from .texts import as_text, read_text, template_text
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def command(
         conversation = begin(chat_model, screen, asks, file, chat_options, tools)
         conversation.half_state = half_state
         for image in images:
-            conversation.add_image(image)
+            conversation.add_image(expanded(image))
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
         if tools is not None:
             tools.greet()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rwkv_gpu import LLM, Chat, Event, Generation
@@ -161,11 +162,11 @@ class Conversation:
 
     # ------------------------------------------------------------ messages
 
-    def add_image(self, name: str) -> Image:
-        """Adds an image to the next message."""
+    def add_image(self, source: Path | bytes) -> Image:
+        """Adds an image or audio to the next message."""
         if self.llm.sight is None:
             raise BadInput(BLIND)
-        image = self.llm.sight.keeping.image(expanded(name))
+        image = self.llm.sight.keeping.image(source)
         self.images.append(image)
         return image
 

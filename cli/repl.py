@@ -127,9 +127,9 @@ class Repl:
         command = slash.parsed(text) if self.interactive else None
         if command is not None:
             return slash.run(self.conversation, *command)
-        if self.interactive and text.startswith("//"):
-            text = text[1:]
-        return self.conversation.ask(text)
+        if self.interactive:
+            text = slash.take_media(self.conversation, text[1:] if text.startswith("//") else text)
+        return self.conversation.ask(text) if text else None
 
     # ------------------------------------------------------------ answers
 

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote
 
 from rwkv_gpu import LLM, Chat
 from rwkv_gpu.errors import BadInput
@@ -66,8 +68,17 @@ class SessionFile:
 
 
 def expanded(name: str) -> Path:
-    """A file name as typed, with ~ expanded."""
-    return Path(os.path.expanduser(name))
+    """A file name as typed, with ~ expanded, or as terminals write that of a dropped file."""
+    return Path(os.path.expanduser(name if os.path.exists(name) else _unquoted(name)))
+
+
+def _unquoted(name: str) -> str:
+    """The name without the quotes and escapes of a shell, or that of a file:/// address."""
+    if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
+        name = name[1:-1].replace(r"'\''", "'")
+    elif os.name != "nt":
+        name = re.sub(r"\\(\W)", r"\1", name)
+    return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -8,10 +8,12 @@ from functools import partial
 from rwkv_gpu.errors import BadInput, is_count
 from rwkv_gpu.measure.sizes import counted
 
+from .attachment import dropped_media
 from .chat_preset import save_preset
 from .chat_stats import model_line
-from .clipboard import copy
+from .clipboard import clipboard_image, copy
 from .conversation import Ask, Conversation
+from .session_file import expanded
 from .sizes import context_text
 
 
@@ -106,10 +108,24 @@ def history(conversation: Conversation, count: str) -> None:
 
 
 def add_image(conversation: Conversation, path: str) -> None:
+    image = conversation.add_image(expanded(path) if path else clipboard_image())
+    conversation.screen.note(f"{path or 'the clipboard'}: {image.tokens} tokens; it goes with your next message")
+
+
+def add_audio(conversation: Conversation, path: str) -> None:
     if not path:
-        raise BadInput("give a file: /image photo.jpg or /audio voice.mp3")
-    image = conversation.add_image(path)
-    conversation.screen.note(f"{path}: {image.tokens} tokens; it goes with your next message")
+        raise BadInput("give a file: /audio voice.mp3")
+    add_image(conversation, path)
+
+
+def take_media(conversation: Conversation, message: str) -> str:
+    """Adds images and audio whose paths are in a message; returns the rest. Without a projector, paths are text."""
+    rest, paths = dropped_media(message)
+    if rest and conversation.llm.sight is None:
+        return message
+    for path in paths:
+        add_image(conversation, path)
+    return rest
 
 
 def add_file(conversation: Conversation, path: str) -> None:
@@ -250,8 +266,8 @@ COMMANDS = {
     "reset": Slash("", "Clear the chat.", reset),
     "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
     "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
-    "image": Slash("FILE", "Add an image to your next message.", add_image),
-    "audio": Slash("FILE", "Add audio to your next message.", add_image),
+    "image": Slash("[FILE]", "Add an image, or that of the clipboard, to your next message.", add_image),
+    "audio": Slash("FILE", "Add audio to your next message.", add_audio),
     "file": Slash("PATH", "Add a text, source code or PDF to your next message.", add_file),
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),

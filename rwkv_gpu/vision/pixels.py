@@ -132,7 +132,7 @@ def read_file(source: str | os.PathLike[str], remedy: str) -> bytes:
     path = Path(source)
     try:
         if not path.is_file():
-            if str(source).startswith(("http://", "https://")):
+            if str(source).startswith(("http:/", "https:/")):
                 remedy = "download it first"
             raise BadInput(f"{source}: is not a file; {remedy}")
         with path.open("rb") as file:

@@ -1,5 +1,7 @@
 """`/file` adds the text of any file to the next message."""
 
+import os
+import re
 import sys
 from contextlib import suppress
 from types import SimpleNamespace
@@ -12,6 +14,8 @@ from rwkv_gpu.cli.screen import Screen
 from rwkv_gpu.errors import BadInput, MissingExtra
 from tests.cli.fake_chat import FakeChat, FakeLLM
 from tests.pdf_files import pdf
+
+posix = pytest.mark.skipif(os.name == "nt", reason="paths and programs of POSIX")
 
 
 @pytest.fixture
@@ -78,3 +82,74 @@ def test_without_the_package_a_pdf_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "b.pdf").write_bytes(pdf("x"))
     with pytest.raises(MissingExtra, match=r"need pypdf.*\[pdf\]"):
         attachment.file_text(tmp_path / "b.pdf")
+
+
+@pytest.fixture
+def seeing(conversation):
+    """A chat with a model that takes images; `seen` collects what it is given."""
+    seen = []
+    keeping = SimpleNamespace(image=lambda source: seen.append(source) or SimpleNamespace(tokens=16))
+    conversation.llm.sight = SimpleNamespace(keeping=keeping)
+    conversation.seen = seen
+    return conversation
+
+
+@posix
+@pytest.mark.parametrize("name", ["a.png", "my pics/b c.JPG", "it's.png", 'say "a".mp3'])
+def test_a_dropped_path_is_an_image_in_the_forms_of_all_terminals(seeing, tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"")
+    quoted = "'" + str(path).replace("'", r"'\''") + "'"
+    typed = [quoted, re.sub(r"([^\w/.-])", r"\\\1", str(path)), path.as_uri()]
+    for form in typed if '"' in name else [*typed, f'"{path}"']:
+        assert slash.take_media(seeing, f" {form} ") == ""
+        assert slash.take_media(seeing, f"What's this?\n{form} It's what?") == "What's this?\n It's what?"
+        slash.run(seeing, "image", form)
+    assert {*seeing.seen} == {path}
+
+
+def test_paths_of_other_files_and_relative_ones_stay_in_the_message(seeing, tmp_path, monkeypatch):
+    for name in ("a.png", "a.txt"):
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    for message in ("a.png", f"{tmp_path}/none.png", f"{tmp_path}/a.txt", f"see:{tmp_path}/a.png", "it's 'so' \"\\"):
+        assert slash.take_media(seeing, message) == message
+    assert seeing.seen == []
+
+
+def test_a_model_without_a_projector_reads_a_path_in_a_question_as_text(conversation, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"")
+    conversation.llm.sight = None
+    question = f"What does {tmp_path / 'a.png'} mean?"
+    assert slash.take_media(conversation, question) == question
+    with pytest.raises(BadInput, match="without a projector"):
+        slash.take_media(conversation, str(tmp_path / "a.png"))
+
+
+@posix
+def test_image_without_a_file_is_that_of_the_clipboard(seeing, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", ":9")
+    with pytest.raises(BadInput, match=r"no program that reads images .* is installed .*; give a file: /image"):
+        slash.run(seeing, "image", "")
+    program = tmp_path / "xclip"
+    for code, message in (("exit 1", "the clipboard has no image; give a file"), ("printf PNG", None)):
+        program.write_text(f"#!/bin/sh\n{code}\n")
+        program.chmod(0o755)
+        if message is not None:
+            with pytest.raises(BadInput, match=message):
+                slash.run(seeing, "image", "")
+    slash.run(seeing, "image", "")
+    assert seeing.seen == [b"PNG"]
+    assert "the clipboard: 16 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("typed", "name"), [("'my file.md'", "my file.md"), (r"my\ file.md", "my file.md")])
+@posix
+def test_names_of_other_files_may_be_quoted_as_in_a_shell(conversation, tmp_path, monkeypatch, typed, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("text", encoding="utf-8")
+    slash.run(conversation, "file", typed)
+    assert conversation.files == ["my file.md:\n```\ntext\n```\n\n"]

@@ -287,8 +287,8 @@ def test_a_trial_that_rounding_to_float16_would_fail_is_given_no_matrix_units():
 
 
 def rows_of_devices() -> list[list[str]]:
-    """Returns the cells of the table of proofs."""
-    text = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8").partition("## What was proved")[2]
+    """Returns the cells of the table of tests by device."""
+    text = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8").partition("## What was tested")[2]
     text = text.partition("\n### ")[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]

@@ -328,9 +328,10 @@ class HybridFile:
         """The sizes of all mixtures."""
         return read_experts(self.file, self.arch, self.sizes.width, scores=scores, normalise=normalise)
 
-    def latent_sizes(self, heads: int) -> LatentSizes:
+    def latent_sizes(self, heads: int, *, rotates: bool = True) -> LatentSizes:
         """The sizes of latent attention; queries have low rank if the file has such a rank."""
-        rotary, key = self.integer("rope.dimension_count", 2), self.integer("attention.key_length_mla")
+        rotary = self.integer("rope.dimension_count", 2) if rotates else self.integer("rope.dimension_count", 0, 0)
+        key = self.integer("attention.key_length_mla")
         if key <= rotary:
             what = f"metadata key '{self.arch}.attention.key_length_mla'"
             raise self.tensors.bad(what, str(key), f"more than the {rotary} dims of the key")

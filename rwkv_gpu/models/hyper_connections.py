@@ -23,10 +23,11 @@ class Streamed(Hybrid):
     """A model with several residual streams. It may have indexers, which choose the keys that rows see."""
 
     mixes: tuple[tuple[StreamMix, StreamMix], ...]  # of attention and of the feed-forward, by layer
-    last: StreamMix  # of the head
+    last: StreamMix | None  # of the head, which otherwise reads the mean
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
-        chosen, x = None, reduce(g.concat, [x] * self.last.gates.streams)
+        streams = self.mixes[0][0].gates.streams
+        chosen, x = None, reduce(g.concat, [x] * streams)
         for i, (first, second) in enumerate(self.mixes):
             with g.layer(i):
                 h, gates = self._read(g, first, x)
@@ -34,7 +35,7 @@ class Streamed(Hybrid):
                 x = self._add(g, x, found, gates)
                 h, gates = self._read(g, second, x)
                 x = self._add(g, x, self.feed(g, i, h, ids), gates)
-        return self._read(g, self.last, x)[0]
+        return self._read(g, self.last, x)[0] if self.last else g.mean_parts(x, streams)
 
     def attend(self, g: Ops[Tensor], i: int, h: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The result of attention in layer i, and the keys that were chosen"""
@@ -59,8 +60,8 @@ class Streamed(Hybrid):
 
 
 def take_mixes(
-    source: HybridFile, magnitude: float, *, write_eps: bool = True, iterations: int = 0
-) -> tuple[tuple[tuple[StreamMix, StreamMix], ...], StreamMix]:
+    source: HybridFile, magnitude: float, *, write_eps: bool = True, iterations: int = 0, head: bool = True
+) -> tuple[tuple[tuple[StreamMix, StreamMix], ...], StreamMix | None]:
     """Takes the weights of all branches, by layer, and those of the head; with iterations, matrices between streams."""
     tensors, width = source.tensors, source.sizes.width
     streams = source.integer("hyper_connection.count", *STREAMS)
@@ -75,4 +76,5 @@ def take_mixes(
         return take(at, 3, (2 + streams) * streams, iterations) if iterations else take(at, 2, 2 * streams)
 
     layers = range(source.sizes.layers)
-    return tuple((branch(f"blk.{i}.hc_attn"), branch(f"blk.{i}.hc_ffn")) for i in layers), take("output_hc", 1, streams)
+    mixes = tuple((branch(f"blk.{i}.hc_attn"), branch(f"blk.{i}.hc_ffn")) for i in layers)
+    return mixes, take("output_hc", 1, streams) if head else None

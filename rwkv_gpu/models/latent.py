@@ -66,11 +66,21 @@ class IndexSizes:
     size: int  # N, the size of a head and of its keys
     how: KeyIndex
     eps: float = INDEX_EPS
+    pooled: bool = False  # True if the key of a block is a weighted mean
+
+
+@dataclass(frozen=True)
+class KeyPool:
+    """Parameters and cache of the weights with which the keys of a block form their mean."""
+
+    gates: Weight  # [N, D]
+    bias: Weight  # [B, N], by position in a block
+    rows: Cache  # keys and gates of the last positions
 
 
 @dataclass(frozen=True)
 class Indexer:
-    """Parameters and cache of an indexer."""
+    """Parameters and caches of an indexer."""
 
     q: Weight  # [H · N, rank], reads the queries of low rank
     k: Weight  # [N, D]
@@ -78,6 +88,12 @@ class Indexer:
     weights: Weight  # [H, D], of its heads
     cache: Cache
     how: KeyIndex
+    pool: KeyPool | None = None
+
+    @property
+    def caches(self) -> tuple[Cache, ...]:
+        """Keys, and those that become a mean."""
+        return (self.cache, self.pool.rows) if self.pool else (self.cache,)
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ class LatentSelfAttention:
     @property
     def caches(self) -> tuple[Cache, ...]:
         """Latents, and the keys of an indexer."""
-        return (self.cache, self.index.cache) if self.index else (self.cache,)
+        return (self.cache, *self.index.caches) if self.index else (self.cache,)
 
 
 def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, add: Tensor | None) -> Tensor:
@@ -130,6 +146,8 @@ def chosen_self_attention(
     weights, then = [p.q_down or p.q, p.kv_down], [NONE, NONE]
     if p.index:
         weights, then = [*weights, p.index.k, p.index.weights], [*then, NONE, NONE]
+        if p.index.pool:
+            weights, then = [*weights, p.index.pool.gates], [*then, NONE]
     if p.gate:
         weights, then = [*weights, p.gate], [*then, SIGMOID]
     if p.key:
@@ -139,9 +157,12 @@ def chosen_self_attention(
         z, others = _with_key(g, p.key, z, others.pop()), others
     gate = others.pop() if p.gate else None
     if p.index:
-        low, (k, by_head) = q, others
+        low, (k, by_head, *gates) = q, others
         q, index_q = g.linears([low, low], [p.q, p.index.q], norm=p.q_norm)
         k = g.layer_norm(k, p.index.k_norm.weight, p.index.k_norm.bias, p.index.k_norm.eps)
+        if p.index.pool:
+            g.write_entries(g.concat(k, *gates), p.index.pool.rows)
+            k = g.compress(p.index.pool.rows, p.index.pool.bias, p.index.how.block)
         chosen = g.choose_keys(index_q, k, by_head, p.index.cache, p.index.how)
     elif p.q_down:
         q = g.linear(q, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
@@ -205,6 +226,7 @@ def take_latent_attention(
             s.eps,
             scores.temperature,
             tensors.take(f"{at}_sinks.weight", s.heads) if s.sinks else None,
+            index.how.block if index else 1,
         ),
         gate=_take_gate(tensors, f"{at}_gate.weight", s) if s.gated else None,
         scale=scale,
@@ -228,6 +250,16 @@ def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: i
         weights=tensors.take(f"{at}.proj.weight", heads, latent.width),
         cache=Cache(f"blk.{i}.index", 1, size, size),
         how=sizes.how,
+        pool=_take_pool(tensors, sizes, latent.width, i) if sizes.pooled else None,
+    )
+
+
+def _take_pool(tensors: Tensors, sizes: IndexSizes, width: int, i: int) -> KeyPool:
+    at, size, block = f"blk.{i}.indexer_compressor", sizes.size, sizes.how.block
+    return KeyPool(
+        gates=tensors.take(f"{at}_gate.weight", size, width),
+        bias=tensors.take_flat(f"{at}_ape.weight", block, size),
+        rows=Cache(f"{at}_rows", 1, 2 * size, 2 * size, block),
     )
 
 

@@ -61,6 +61,7 @@ MODULES = {
     "gemma3n": "gemma3n",
     "gemma4": "gemma4",
     "granitehybrid": "granitehybrid",
+    "glm5next": "glm5next",
     "graniteswitch": "granite_switch",
     "hrm_text": "hrm_text",
     "jamba": "jamba",

@@ -8,7 +8,6 @@ from ..gguf.file import GGUFFile
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "glm5next": ("latent attention to blocks that an indexer chooses",),
     "gptj": ("names of its tensors, which no converter defines",),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
 }

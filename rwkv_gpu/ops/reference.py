@@ -726,11 +726,12 @@ class Reference(Ops[Array]):
         *,
         chosen: Array | None = None,
     ) -> Array:
-        inner, rotary = cache.latent, cache.size - cache.latent
+        inner, rotary = cache.latent, cache.size - cache.latent  # 0 if keys have no positions
         positions = self.batch.places(cache.window)[:, 0]
         self.write_latents(z, cache, how)
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
-        r = self._rotated(q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:], how, positions)
+        size = q_rope.shape[1] // how.heads
+        r = self._rotated(q_rope.reshape(len(z), how.heads, -1)[:, :, size - rotary :], how, positions)
         q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
         if how.temperature:
             q = q * warmth(how.temperature, positions)[:, None, None]

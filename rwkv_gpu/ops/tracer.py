@@ -496,7 +496,7 @@ class Tracer(Ops[Value]):
         chosen: Value | None = None,
     ) -> Value:
         y = Value((self.rows, how.heads * cache.latent))
-        r = Value((self.rows, how.heads * (cache.size - cache.latent)))
+        r = Value((self.rows, how.heads * (cache.size - cache.latent) or 4))  # not empty, as a kernel binds it
         self._append(nodes.WriteLatent(z, q_rope, cache, how, r))
         self._append(nodes.AttendLatent(q, r, cache, how, y, chosen))
         return y

@@ -325,6 +325,7 @@ class LatentAttention:
     eps: float
     temperature: Temperature | None = None
     sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
+    block: int = 1  # neighbouring positions that are chosen together, if positions are chosen
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from tests.gguf.blocks import mild_rows
 from tests.golden import chameleon as chameleon_in_float64
+from tests.golden import glm5next as glm5next_of_publisher
 from tests.golden import plamo2 as plamo2_in_float64
 from tests.golden import rwkv4 as rwkv4_in_float64
 from tests.golden import rwkv7_deep as rwkv7_in_float64
@@ -658,6 +659,52 @@ def hyper(seed: int) -> Made:
         "swiglu_clamp_exp": [0.4] * 3,
     }  # fmt: skip
     return tensors, keys | own
+
+
+def glm5next(seed: int, layers: int = 4) -> Made:
+    """A small GLM-5.3-Flash: KDA in layers 0 and 2; in others, latent attention to 3 blocks of 4 positions."""
+    (tensors, keys), (delta, more) = indexed(seed, layers, (1, 3), SIGMOID), kimi_k3(seed)
+    g, width, heads, nope, rank, low, size, streams, block = Source(seed + 3), 64, 3, 24, 32, 40, 64, 4, 4
+    for i in range(layers):
+        at = f"blk.{i}"
+        if i % 2:
+            tensors |= {
+                f"{at}.attn_q_b.weight": (g.matrix(heads * nope, low, gain=2), "F16"),
+                f"{at}.attn_kv_a_mqa.weight": (g.matrix(rank, width), "Q8_0"),
+                f"{at}.attn_k_b.weight": (g.matrix(heads, rank, nope, gain=2), "F16"),
+                f"{at}.indexer_compressor_gate.weight": (g.matrix(size, width, gain=2), "F16"),
+                f"{at}.indexer_compressor_ape.weight": (10 * g.vector(block * size).reshape(block, size), "F32"),
+            }
+        else:
+            for name in [one for one in tensors if one.startswith(f"{at}.attn_") and "norm.w" not in one]:
+                del tensors[name]
+            del tensors[f"{at}.attn_q_a_norm.weight"], tensors[f"{at}.attn_kv_a_norm.weight"]
+            kda = {
+                n: one for n, one in delta.items() if n.startswith(("blk.0.attn_", "blk.0.ssm_")) and "score" not in n
+            }
+            tensors |= {n.replace("blk.0", at): one for n, one in kda.items() if n not in ("blk.0.ssm_g.weight",)}
+            inner = heads * 32
+            tensors |= {
+                f"{at}.ssm_g_a.weight": (g.matrix(32, width), "Q8_0"),
+                f"{at}.ssm_g_b.weight": (g.matrix(inner, 32), "Q8_0"),
+            }
+        for name in ("attn", "ffn"):
+            tensors |= {
+                f"{at}.hc_{name}_fn.weight": (g.matrix((2 + streams) * streams, streams * width), "F32"),
+                f"{at}.hc_{name}_base.weight": (5 * g.vector((2 + streams) * streams), "F32"),
+                f"{at}.hc_{name}_scale.weight": (g.vector(3, 1), "F32"),
+            }
+        if i:
+            tensors[f"{at}.exp_probs_b.bias"] = g.vector(4), "F32"
+    own: Keys = {
+        "attention.head_count_kv": [i % 2 for i in range(layers)], "attention.indexer.kpool": block,
+        "attention.key_length": rank, "attention.key_length_mla": nope, "rope.dimension_count": 0,
+        "attention.layer_norm_epsilon": 1e-6, "hyper_connection.count": streams, "hyper_connection.epsilon": 0.001,
+        "hyper_connection.sinkhorn_iterations": 5, "swiglu_clamp_exp": [0.4] * layers,
+        "swiglu_clamp_shexp": [0.4] * layers,
+    }  # fmt: skip
+    of_delta = {name: value for name, value in more.items() if name.startswith(("ssm.", "kda."))}
+    return tensors, keys | of_delta | own
 
 
 def switched(made: Made, tokens: list[int], substitutes: list[int], rank: int = 8) -> Made:
@@ -1457,6 +1504,7 @@ MODELS = {
     "jamba": lambda: jamba(79),
     "bailingmoe3": lambda: ling(80),
     "kimi-k3": lambda: kimi_k3(183),
+    "glm5next": lambda: glm5next(196),
     "minimax-01": lambda: lightning(81),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
@@ -1726,6 +1774,7 @@ OTHERS = QUIET | {
 
 # Models that are computed in float64.
 FORWARDS: dict[str, Any] = {
+    "glm5next": glm5next_of_publisher.Forward,
     "plamo2": plamo2_in_float64.Forward,
     "rwkv4": rwkv4_in_float64.Forward,
     "swin-chameleon": chameleon_in_float64.Forward,

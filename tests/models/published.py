@@ -74,6 +74,7 @@ deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2                gpt2 
 deepseek4        deepseek4        deepseek-ai/DeepSeek-V4-Flash            gpt2  deepseek-v3   b   {DEEPSEEK}
 dots3note        dots3note        dots-studio/dots3-note-prev              gpt2  qwen2         B   {QWEN} eot=<|endofassistant|>
 glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
+glm5next         glm5next         zai-org/GLM-5.3-Flash                    gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 dream            dream            Dream-org/Dream-v0-Instruct-7B           gpt2  qwen2         B   bos=<|beginoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mask|> -=<|im_start|> -=<|im_end|>
 llada-moe        llada-moe        inclusionAI/LLaDA-MoE-7B-A1B-Instruct    gpt2  llada-moe     B   {LING} mask=<|mask|>
 rnd1             rnd1             radicalnumerics/RND1-Base-0910           gpt2  qwen2         B   {QWEN} mask=<|mask|>

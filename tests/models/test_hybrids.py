@@ -23,7 +23,7 @@ from tests.golden_files import OWN
 from tests.models.session import OnCpu, feed, float_weights
 
 HYBRIDS = (
-    "bailingmoe3", "falcon-h1", "granitehybrid", "jamba", "kimi-k3", "lfm2", "lfm2moe", "mamba", "mamba2",
+    "bailingmoe3", "falcon-h1", "glm5next", "granitehybrid", "jamba", "kimi-k3", "lfm2", "lfm2moe", "mamba", "mamba2",
     "minimax-01", "nemotron_h", "nemotron_h_moe", "plamo2",
 )  # fmt: skip
 RMS = 3e-5  # sums in another order, over logits of deviation 2.5

@@ -58,6 +58,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _attention("default", tuning, "f16", step, "neighbours", window=24)
     for kind, step, rope in INDEXED:
         yield _chosen(tuning, kind, step, rope)
+        yield _chosen(tuning, kind, step, rope, block=4)
         for what, how in BLOCKS.items():
             yield _chosen_blocks(tuning, kind, step, what, replace(how, rope=rope))
     for name, (_, config) in expert_trials(can).items():
@@ -102,25 +103,27 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
     )  # fmt: skip
 
 
-def _chosen(tuning: Tuning, kind: KVType, step: str, rope: Rope | None) -> Trial:
-    """Attention to 40 keys that an indexer of two heads chooses."""
+def _chosen(tuning: Tuning, kind: KVType, step: str, rope: Rope | None, block: int = 1) -> Trial:
+    """Attention to 40 keys that an indexer of two heads chooses, alone or in blocks; then latents have no positions."""
     attends, heads, size = _attention("default", tuning, kind, step, "neighbours"), 2, 32
     assert attends.past, "there are earlier positions"
     widths = {"iq": heads * size, "ik": size, "iw": heads}
     given = {n: normal(attends.past.batch.rows, width, seed=7 + i) for i, (n, width) in enumerate(widths.items())}
-    latents = attends.past.caches["kv"]
+    width, position = (48, "neighbours") if block == 1 else (32, "no rope")
+    latents = tuple(np.ascontiguousarray(one[..., :width]) for one in attends.past.caches["kv"])
     keys = normal(len(latents[0]), PAGE, 1, size, seed=2)
     if rope is None:
         given, keys = {n: np.rint(x / 2) for n, x in given.items()}, np.rint(keys / 2)
 
     def compute(g: Any, w: Any, q: Any, q_rope: Any, z: Any, iq: Any, ik: Any, iw: Any) -> Any:
-        how = LatentAttention(6, POSITIONS["neighbours"][0], 0.2, w["norm"], 1e-6)
-        chosen = g.choose_keys(iq, ik, iw, Cache("index", 1, size, size), KeyIndex(heads, rope, 40))
-        return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32), how, chosen=chosen)
+        how = LatentAttention(6, POSITIONS[position][0], 0.2, w["norm"], 1e-6, block=block)
+        index = KeyIndex(heads, rope, 40 // block, block=block)
+        chosen = g.choose_keys(iq, ik, iw, Cache("index", 1, size, size), index)
+        return g.latent_attention(q, q_rope, z, Cache("kv", 1, width, 32), how, chosen=chosen)
 
     past = replace(attends.past, caches={"kv": latents, "index": (keys.astype(latents[0].dtype),)})
-    inputs = {**attends.inputs, **given}
-    what = f"{step}, {kind}, {rope.pairing if rope else 'no'} rope"
+    inputs = {**attends.inputs, **given, "z": attends.inputs["z"][:, :width]}
+    what = f"{step}, {kind}, {rope.pairing if rope else 'no'} rope{f', blocks of {block}' if block > 1 else ''}"
     return replace(attends, op="choose_keys", what=what, compute=compute, inputs=inputs, past=past)
 
 

@@ -85,7 +85,8 @@ def _attend(to: Lowering, node: Node, op: AttendEntries, cache: Cache, found: Va
     partition = decode_partition(heads, cache, node.rows, 1, to.tuning, to.can)
     query_scale, scales = scale_of_queries(op.how)
     chosen = op.chosen if run else None
-    listed: dict[str, Constant] = {"NO_KEY": NO_KEY, "COUNT": chosen.shape[-1] if chosen else caches.max_pages * PAGE}
+    count = chosen.shape[-1] if chosen else caches.max_pages * PAGE
+    listed: dict[str, Constant] = {"NO_KEY": NO_KEY, "COUNT": count, "BLOCK": 1}
     operands: dict[str, Operand] = {
         "keys": keys, "y": found, "r": op.q, "places": to.places(cache), "pages": to.page_tables(cache),
     }  # fmt: skip

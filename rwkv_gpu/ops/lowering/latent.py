@@ -139,7 +139,7 @@ def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value)
         | partition.split
         | scales
         | {"MAX_PAGES": caches.max_pages, "KEYS": partition.keys, "CHUNK": partition.chunk}
-        | {"COUNT": count, "NO_KEY": NO_KEY, "RUN": 0, **strides(op.cache)},
+        | {"COUNT": count, "BLOCK": op.how.block, "NO_KEY": NO_KEY, "RUN": 0, **strides(op.cache)},
         {"keys": keys, **written},
         groups=node.rows * -(-heads // partition.queries),
         fixed_bytes=0,

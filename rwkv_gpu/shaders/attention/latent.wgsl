@@ -31,13 +31,16 @@ struct Part {
 
 var<private> own_row: u32;
 
+// The keys of a row: of its positions or entries, whole blocks up to a number, and the incomplete block at the end.
+fn count_of(all: u32) -> u32 { return min(all / BLOCK * BLOCK, COUNT + 1u - BLOCK) + all % BLOCK; }
+
 fn part_of(group: u32, _lane: u32) -> Part {
     let t = group / SPLITS;
     own_row = min(t, step.rows - 1u);
     let head = group % SPLITS * Q;
     var found = Block();
     if t < step.rows && places[t].x + 1u >= ENTRY {
-        found = Block(t * H + head, min(Q, H - head), min((places[t].x + 1u) / ENTRY, COUNT) - 1u, t);
+        found = Block(t * H + head, min(Q, H - head), count_of((places[t].x + 1u) / ENTRY) - 1u, t);
     }
     return Part(found, RUN);
 }

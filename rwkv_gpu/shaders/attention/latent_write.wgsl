@@ -8,6 +8,7 @@
 @group(0) @binding(7) var<storage, read_write> r: array<f32>;           // [T, H, R]
 
 const R = WIDTH - N;
+const EACH = max(R, 1u);
 const_assert N % 8u == 0u;
 const_assert R % 8u == 0u;
 
@@ -37,8 +38,8 @@ fn run(group: u32, lane: u32) {
         put8(place.y * (WIDTH / 8u) + i, Eight(low, vec4f(x[4], x[5], x[6], x[7])));
     }
     for (var i = lane; i < H * R; i += WG) {
-        let head = (t * H + i / R) * S + S - R;
-        let d = i % R;
+        let head = (t * H + i / EACH) * S + S - R;
+        let d = i % EACH;
         r[t * H * R + i] = rotated(place.x, d, q_rope[head + d], q_rope[head + partner(d)]);
     }
 }

@@ -248,7 +248,7 @@ def _source(part: Mapping[str, Any], where: str) -> Any:
         raise BadInput(f"{where} has no image or audio")
     if part.get("type") == "input_audio":
         return url
-    if isinstance(url, str) and not url.startswith("data:"):
+    if (isinstance(url, str) and not url.startswith("data:")) or isinstance(url, int | float | list | dict):
         raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
     return url
 

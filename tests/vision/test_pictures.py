@@ -46,7 +46,16 @@ def truncated():
     return Image.open(io.BytesIO(encoded(Image.new("RGB", (64, 64)))[:-30]))
 
 
+def bomb():
+    """A small PNG file that says that it has 40,000 x 40,000 pixels."""
+    data = encoded(Image.new("L", (4, 4)))
+    head = b"IHDR" + struct.pack(">II", 40_000, 40_000) + data[24:29]
+    return data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
+
+
 BAD = {
+    "far too many pixels": (bomb, "the image has far too many pixels; the limit is 16,384 on a side"),
+    "a web address": (lambda: "https://example.com/a.png", "is not a file; download it first"),
     "a large tile": (lambda: tiled(17_000), "a tile of the file has 17,000 x 17,000 pixels"),
     "many scans": (lambda: with_scans(200), "more than 100 scans"),
     "a large text of pixels": (lambda: b"P3 900 900 255\n" + b"1 " * 2_430_000, "takes long to decode"),

@@ -70,3 +70,4 @@ def check(runner: Runner, twin: Runner, start: int, tolerance: float) -> None:
         for state, expected in twin.read_state(0).items():
             np.testing.assert_allclose(found[state], expected, tolerance, tolerance, err_msg=f"{state} {length}")
     runner.close()
+    twin.close()

@@ -1,5 +1,7 @@
 """The sequence store: a sequence continues, rewinds, is stored and restored, and leaks no page."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -229,3 +231,55 @@ def test_a_state_that_a_stored_prefix_holds_is_not_free_when_its_sequence_gives_
     store.release(prefix)
     store.prepare(Batch.of([(0, 2, [1])]))
     assert store.length(0) == 3
+
+
+class Rows(NamedTuple):
+    """A step of slot 0."""
+
+    start: int
+    end: int
+    keeps: bool = True
+    unsure: int = 0
+    slot: int = 0
+
+
+START = PAGE - 5  # tokens before a round of one known token and two drafts, which another round follows
+
+
+def two_rounds(states: StatePages) -> tuple[SequenceStore, Pager]:
+    """Places a prompt and two rounds; the result of the first is not known when the second is placed."""
+    pager = Pager(4, CONTEXT)
+    store = SequenceStore(pager, states, lambda *_: None)
+    for rows in (Rows(0, START, keeps=False), Rows(START, START + 3), Rows(START + 3, START + 6, unsure=2)):
+        store.place([rows])
+    return store, pager
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_correction_removes_wrong_drafts_and_moves_the_states_and_pages_of_the_round_after(wrong):
+    store, pager = two_rounds(states := StatePages(12, 4))
+    assert pager.pool.free == 2
+    known = START + 3 - wrong
+    before = [states.page(0, at) for at in range(START + 1, known + 1)]
+    after = [states.page(0, at) for at in range(START + 4, START + 7)]
+    assert store.correct(0, known, wrong) == START + 6 - wrong == states.length(0)
+    assert [states.page(0, at) for at in range(START + 1, START + 7 - wrong)] == before + after
+    assert (pager.pool.free, states.pool.free) == (2 + (wrong > 0), 12 - len(before + after))
+    store.place([Rows(START + 6 - wrong, START + 9 - wrong, unsure=2)])
+    store.forget(0)
+    assert store.free == (4, 12)
+
+
+@pytest.mark.parametrize(("held", "oldest"), [(2, 1), (3, 1), (4, 1), (5, 0)])
+def test_a_round_keeps_each_state_that_it_may_read_and_no_more_than_are_allowed(held, oldest):
+    store, _ = two_rounds(states := StatePages(12, held))
+    assert states.pool.free == 12 - (7 - oldest)
+    assert states.nearest(0, START) == (0 if oldest else START)
+    assert [states.nearest(0, at) for at in range(START + 1, START + 7)] == [*range(START + 1, START + 7)]
+    store.forget(0)
+
+
+def test_a_round_for_which_states_in_use_would_be_given_up_does_not_fit():
+    two_rounds(StatePages(6, 3))  # the state at START is given up
+    with pytest.raises(CacheFull, match="needs 3 states, but only 2 of 5"):
+        two_rounds(StatePages(5, 3))

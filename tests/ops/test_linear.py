@@ -225,6 +225,23 @@ def test_each_row_beyond_the_range_of_float16_is_scaled(fast_device, kind):
     assert (np.abs(got - want).max(axis=1) <= config.tolerance.result * np.abs(want).max(axis=1)).all()
 
 
+@pytest.mark.parametrize(("bucket", "counts"), [(64, (33, 63, 64)), (128, (65,))])
+@pytest.mark.parametrize("kind", ["line_columns", "line_high_parts"])
+def test_rows_around_half_a_plan_and_all_of_it_equal_the_reference_in_whole_lines(fast_device, kind, bucket, counts):
+    if kind not in gemm_configs(fast_device):
+        pytest.skip("this device is not opened with matrix units, or has too little workgroup memory")
+    config = gemm_configs(fast_device)[kind]
+    assert config.kernel == "linear/line_gemm"
+    bench = Bench(fast_device, bare_tuning(config, row_lanes=8), bucket, spare=0)
+    w = bench.matrix("w", BY_NAME["Q4_K"], (70, 768))
+    given = bench.recorder.input("x", np.float32, (bucket, 768))
+    plan = bench.recorder.finish({"y": bench.recorder.linear(given, w)})
+    for rows in counts:
+        x = normal(rows, 768)
+        got, want = run_plan(plan, bench.scratch, {"x": x}, rows)["y"], x @ bench.values["w"].T
+        assert (np.abs(got - want).max(axis=1) <= config.tolerance.result * np.abs(want).max(axis=1)).all(), rows
+
+
 @pytest.mark.parametrize("tuning", ["gemv_int", "single_pass", "skinny", "gemv"], indirect=True)
 @pytest.mark.parametrize(("name", "has_small"), [("Q4_K", False), ("Q8_0", True)])
 def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(device, tuning, name, has_small):

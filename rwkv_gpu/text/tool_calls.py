@@ -269,23 +269,23 @@ class ToolParser:
 # The beginning of a call, by its name: JSON, and marks of families that write the name before the arguments.
 _BEGUN = re.compile(
     r"""
-    "(?:name|tool_name)"\s*:\s*"(?P<json>[^"]+)"
-  | invoke\ name="(?P<invoke>[^"<>]+)"
-  | <function=(?P<tagged>[^>\n]+)>
-  | call:(?P<gemma>[^\s{]+)(?=\{)
-  | (?:functions\.)?(?P<kimi>[\w.-]+):\d+<\|tool_call_argument_begin\|>
-  | <｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?(?P<deepseek>[\w.-]+)(?=\n|<｜tool▁sep｜>)
-  | \[TOOL_CALLS\](?P<mistral>[\w.-]+)(?=\[)
-  | ^\s*\[?(?:functions\.)?(?P<first>[\w.-]+)(?=[\s<[{(])
+    "(?:name|tool_name)"\s*:\s*"(?P<json>[^"]{1,64})"
+  | invoke\ name="(?P<invoke>[^"<>]{1,64})"
+  | <function=(?P<tagged>[^>\n]{1,64})>
+  | call:(?P<gemma>[^\s{]{1,64})(?=\{)
+  | (?<![\w.-])(?:functions\.)?(?P<kimi>[\w.-]{1,64}):\d{1,9}<\|tool_call_argument_begin\|>
+  | <｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?(?P<deepseek>[\w.-]{1,64})(?=\n|<｜tool▁sep｜>)
+  | \[TOOL_CALLS\](?P<mistral>[\w.-]{1,64})(?=\[)
+  | ^\s*\[?(?:functions\.)?(?P<first>[\w.-]{1,64})(?=[\s<[{(])
     """,
     re.VERBOSE,
 )
-# A complete argument of the families that write arguments as elements.
+# A complete argument of the families that write arguments as elements. Each search ends at the next opening.
 _PAIR = re.compile(
     r"""
-    <parameter=(?P<tagged>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>
-  | <arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<of_key>.*?)</arg_value>
-  | <[^<>"]*parameter\ name="(?P<name>[^"<>]+)"[^<>]*>(?P<named>.*?)</[^<>"]*parameter>
+    <parameter=(?P<tagged>[^<>\n]+)>\n?(?P<value>(?:(?!<parameter=).)*?)\n?</parameter>
+  | <arg_key>(?P<key>[^<]*)</arg_key>\s*<arg_value>(?P<of_key>(?:(?!<arg_value>).)*?)</arg_value>
+  | parameter\ name="(?P<name>[^"<>]+)"[^<>]*>(?P<named>(?:(?!parameter\ name=).)*?)</[^<>"]{0,64}parameter>
     """,
     re.VERBOSE | re.DOTALL,
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rwkv_gpu.text.thinking import THINK, marks_of
-from rwkv_gpu.text.tool_calls import FORMS, GENERIC, Call, ToolParser, form_of
+from rwkv_gpu.text.tool_calls import FORMS, GENERIC, Call, ToolParser, cut_calls, form_of
 
 BY_NAME = {form.name: form for _, form in FORMS} | {"generic": GENERIC}
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -146,6 +146,16 @@ def test_a_call_that_is_cut_off_has_its_name_and_the_beginning_of_its_arguments(
                 assert not set("<>|`]｜") & set(call.arguments), (end, call)
                 known = re.sub("[a-z]*$", "", call.arguments.replace(" ", ""))  # Gemma's keys have no quotes
                 assert json.dumps(expected).replace(" ", "")[:-1].startswith(known), (end, call)
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "a.", "call:", "<arg_key>", "<parameter=a>", '<parameter name="a">', "functions.a:1"]
+)
+def test_a_very_long_call_that_is_cut_off_is_read_in_linear_time(part):
+    """The time once grew with the square of the length: such a text would take an hour."""
+    for head in ("", "<function=weather>", 'invoke name="weather"', '{"name": "weather", "arguments": {"a": "'):
+        calls = cut_calls(head + part * (100_000 // len(part)), [], SCHEMAS)
+        assert [call.name for call in calls if call.name in SCHEMAS] == ["weather"] * bool(head)
 
 
 def test_json_inside_an_answer_is_not_read_as_a_call_without_marks():

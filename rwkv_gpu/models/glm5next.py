@@ -15,7 +15,6 @@ from .hyper_connections import Streamed, take_mixes
 from .kda import KDA, take_kda
 from .latent import IndexSizes, LatentScores, LatentSizes, take_latent_attention
 
-ARCH = "glm5next"
 MAGNITUDE = 2.0  # of the gates that write to streams
 LARGEST_POOL = 64  # positions of a block
 
@@ -35,7 +34,7 @@ def load(file: GGUFFile) -> Hybrid:
     layers, heads = range(source.sizes.layers), source.heads
     kv_heads, latent = source.kv_heads([heads] * len(layers)), source.latent_sizes(heads, rotates=False)
     scores, index = LatentScores(None, latent.nope**-0.5), _read_index(source, latent)
-    bound = file.float(f"{ARCH}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
+    bound = file.float(f"{source.arch}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
     experts = source.read_experts(scores="sigmoid")
     dense = source.integer("leading_dense_block_count", 0, len(layers), default=0)
     limits, shared = (source.clamps(f"swiglu_clamp_{name}", ClampedSwiglu(0.0)) for name in ("exp", "shexp"))
@@ -61,6 +60,6 @@ def _read_index(source: HybridFile, latent: LatentSizes) -> IndexSizes:
     block = source.integer("attention.indexer.kpool", 1, LARGEST_POOL)
     most = -(-source.sizes.context // block)
     count = min(most, source.integer("attention.indexer.top_k", block, 1 << 20) // block)
-    eps = source.file.float(f"{ARCH}.attention.layer_norm_epsilon", 0.0, 1e-2, default=latent.eps)
+    eps = source.file.float(f"{source.arch}.attention.layer_norm_epsilon", 0.0, 1e-2, default=latent.eps)
     how = KeyIndex(source.integer("attention.indexer.head_count"), None, count, block=block)
     return IndexSizes(source.integer("attention.indexer.key_length"), how, eps, pooled=True)

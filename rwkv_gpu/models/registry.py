@@ -88,6 +88,7 @@ MODULES = {
     "t5": "t5",
     "talkie": "talkie",
 }
+ALIASES = {"glm5-next": "glm5next"}  # further names of architectures
 OF_FORMS = "dense_families", "mixture_families", "deepseek2", "encoders"
 
 
@@ -95,6 +96,7 @@ class Architectures(Mapping[str, Loader]):
     """The function that loads a model, by architecture. Its module is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Loader:
+        name = ALIASES.get(name, name)
         if name in MODULES:
             return cast(Loader, _module(MODULES[name]).load)
         for module in map(_module, OF_FORMS):

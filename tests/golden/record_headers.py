@@ -5,7 +5,8 @@ PYTHONPATH=LLAMA.CPP/gguf-py python -m tests.golden.record_headers LLAMA.CPP [CL
 
 Where transformers knows a class, tensors are those of its default sizes, on torch's meta device. Other classes get keys
 only, from config.json as published (publisher_configs.json: `config`; `changes` are keys that transformers lacks,
-`keys` those that the converter makes of weights). record_shapes.py adds their tensors.
+`keys` those that the converter makes of weights). record_shapes.py adds their tensors. A row with `layers` is a header
+that llama.cpp's converter does not write.
 """
 
 import json
@@ -120,6 +121,9 @@ def main(source: str, *only: str) -> None:
     names = dict(gguf.TensorNameMap.block_mappings_cfg)  # some converters change it for all later ones
     for name in only or sorted({*classes, *own}):
         base, row = name.partition("#")[0], own.get(name, {})
+        if "layers" in row:
+            found[name] = row
+            continue
         kind = row.get("type", types.get(base))
         if ("config" not in row and kind is None) or name in INCOMPLETE:
             continue

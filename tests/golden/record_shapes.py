@@ -36,6 +36,7 @@ CHOSEN = {
         (r"^(token_embd|output)\.|_compressor_|indexer\.proj|ffn_gate_inp", "BF16"),
         (r"", "Q8_0"),
     ),
+    "glm5next": ((r"_ape\.", "F32"),),
     "hy_v4": ((r"hc_|^output\.", "F32"),),
     "minimax-m3": ((r"indexer\.", "F32"),),
 }

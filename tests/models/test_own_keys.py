@@ -7,7 +7,7 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import take_apart
-from tests.gguf.writer import F32, U32, written
+from tests.gguf.writer import F32, STRING, U32, written
 from tests.golden_files import OWN
 from tests.models.session import OnCpu, feed, float_weights
 
@@ -110,3 +110,13 @@ def test_a_control_token_is_read_as_its_substitute_with_its_adapter():
         feed(OnCpu(model, without), [*text, substitute, 44], [6]),
     )
     np.testing.assert_allclose(*same, atol=1e-5)
+
+
+def test_an_architecture_with_two_names_loads_by_either(tmp_path):
+    """Files of GLM-5.3-Flash have the name, and prefix of keys, of either converter."""
+    whole = take_apart((OWN / "tiny-glm5next.gguf").read_bytes())
+    for row in whole.rows:
+        row.name = row.name.replace(b"glm5next.", b"glm5-next.")
+    whole.set("general.architecture", STRING, b"glm5-next")
+    with GGUFFile.open(written(tmp_path, whole.built())) as file:
+        assert len(load_model(file).weights) > 100

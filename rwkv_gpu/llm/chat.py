@@ -27,7 +27,7 @@ from .images import Sight, Source, marked, recording_of
 from .session import SavedChat, SavedSession
 from .tools import Calling, Tools
 from .transcript import Transcript
-from .validate import one_of, truth
+from .validate import one_of, several, truth
 
 R = TypeVar("R", bound=Reading)
 NOT_CALLED = "error: the user did not allow this call, or interrupted it"  # the result of such a call
@@ -268,7 +268,8 @@ class Chat:
         """The messages with a question, and the settings among its arguments."""
         self._stop_reading()
         settings: dict[str, Any] = {**given}
-        images, audio = settings.pop("images", ()), settings.pop("audio", ())
+        images = several("images", settings.pop("images", ()), "paths, bytes, arrays or PIL images")
+        audio = several("audio", settings.pop("audio", ()), "paths, bytes or arrays")
         asked: dict[str, object] = {"role": "user", "content": text}
         if images or audio:
             paths = [Path(one) if isinstance(one, str) else one for one in images]

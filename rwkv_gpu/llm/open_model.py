@@ -253,6 +253,8 @@ class OpenModel:
             ids = self._tokens(text, f"{name}[{at}]", parse=True)
             if truncate and self.context is not None and len(ids) > self.context:
                 ids[self.context - 1 :] = ids[-1:] if self.tokenizer.add_eos else [ids[self.context - 1]]
+            if not ids:
+                raise BadInput(f"{name}[{at}] is empty; give a text")
             found.append(self._ids(ids, name=f"{name}[{at}]"))
         return found
 

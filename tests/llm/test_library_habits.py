@@ -93,6 +93,11 @@ def test_an_argument_of_another_method_or_library_names_its_place(llm):
         assert message in str(error.value)
 
 
+def test_an_empty_text_among_others_is_named(llm):
+    with pytest.raises(BadInput, match=r"texts\[1\] is empty; give a text"):
+        llm.embed(["a", ""])
+
+
 def test_a_pydantic_class_is_the_schema_and_the_type_of_the_result(llm, tmp_path):
     chat = llm.chat()
     for done in (

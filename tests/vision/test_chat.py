@@ -169,6 +169,12 @@ def test_a_url_is_not_fetched(llm):
         llm.chat(template=TEMPLATE, messages=[{"role": "user", "content": parts}])
 
 
+@pytest.mark.parametrize("images", ["a.png", b"PNG", Image.new("RGB", (4, 4)), 3])
+def test_one_image_that_is_not_in_a_list_is_refused(llm, images):
+    with pytest.raises(BadInput, match="images is .*; it must be a list of paths, bytes, arrays or PIL images"):
+        chat_of(llm).send("hello", images=images)
+
+
 def test_a_model_without_projector_refuses_images():
     with (
         rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=128) as blind,

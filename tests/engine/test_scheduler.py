@@ -1,5 +1,6 @@
 """The rows of a step: decode first, short prompts next to long ones, and never more rows than allowed."""
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -137,6 +138,24 @@ def test_a_boundary_inside_an_image_is_passed_and_one_at_its_end_is_met():
     assert (chunk.start, chunk.end) == (0, 8)
     [chunk] = schedule([with_image(2, 8, boundaries=frozenset({2, 5}))], 12)
     assert (chunk.start, chunk.end) == (2, 14)
+
+
+def test_while_a_result_is_awaited_a_step_needs_a_draft_if_the_host_must_know_each_token_or_drafts_are_unsure():
+    sequence = Made(3, 1, 4, 1).sequence(0)
+    assert (sequence.ahead, sequence.to_feed) == (math.inf, 1)
+    sequence.unsure = 2
+    assert sequence.to_feed == 0
+    sequence.draft = [5, 6]
+    assert sequence.to_feed == 3
+    sequence.sample_on_host(True)
+    assert (sequence.ahead, sequence.to_feed) == (1, 3)
+    sequence.unsure, sequence.draft = 0, []
+    assert (sequence.ahead, sequence.to_feed) == (0, 0)
+    sequence.ids.append(2)
+    assert sequence.to_feed == 1
+    room = sequence.room
+    sequence.in_flight += 2
+    assert sequence.room == room - 2
 
 
 def test_rows_left_over_go_to_prompts():

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rwkv_gpu.server.config import ServerConfig
     from rwkv_gpu.server.service import Service
 
-ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as sent by browsers; a local file sends null
+ORIGIN = re.compile(r"\*|null|localhost|[a-z][a-z0-9+.-]*://[^/\s]+")  # as sent by browsers; a local file sends null
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")

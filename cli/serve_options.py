@@ -132,7 +132,8 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     _network(
         "--cors", multiple=True, metavar="ORIGIN",
-        help="Origin whose web pages may call the server, such as https://example.com; * is any. Can be repeated.",
+        help="Origin whose web pages may call the server, such as https://example.com; localhost is any port of this "
+        "machine, * any origin. Can be repeated.",
     ),
     _network(
         "--allow-media-urls", multiple=True, metavar="HOST[,HOST]", callback=lambda _, __, lists: hosts_of(lists),

@@ -15,7 +15,7 @@ class ServerConfig:
     admin_keys: tuple[str, ...] = ()  # each may manage models; without keys, models cannot be managed
     router_key: str = ""  # authenticates the router of replicas, which reports the client's address
     allowed_hosts: tuple[str, ...] = ()  # names that a Host header may have, in addition to local ones; * allows any
-    cors: tuple[str, ...] = ()  # origins whose pages may send requests; * allows any
+    cors: tuple[str, ...] = ()  # origins whose pages may send requests; * allows any, localhost those of this machine
     allow_media_urls: tuple[str, ...] = ()  # hosts from which images are fetched
     root_path: str = ""  # path at which a proxy mounts the server
     max_body: int = 10 << 20  # bytes of a request

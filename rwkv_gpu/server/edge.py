@@ -23,6 +23,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 LOCAL = ("localhost", "127.0.0.1", "::1")
+LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
 OPEN_PATHS = ("/health", "/v1/health")  # need no key, and reveal nothing
 HEADER_NAMES = re.compile(rb"[\w.-]+( *, *[\w.-]+)*")
 GONE = 499  # status in the log if the client disconnected before its response, as in nginx
@@ -105,7 +106,8 @@ class Edge:
         )
 
     def _allows_origin(self, origin: str) -> bool:
-        return any(one in ("*", origin) for one in self._service.config.cors)
+        cors = self._service.config.cors
+        return origin in cors or "*" in cors or ("localhost" in cors and LOCAL_ORIGIN.fullmatch(origin) is not None)
 
     def _cors_headers(self, origin: str) -> list[tuple[bytes, bytes]]:
         if not origin or not self._allows_origin(origin):

@@ -100,6 +100,23 @@ def test_a_page_of_another_origin_is_refused_and_gets_no_headers(server, method)
         assert "access-control-allow-origin" not in headers
 
 
+def test_pages_of_this_machine_are_allowed_by_one_word():
+    local = ("http://localhost", "http://localhost:3000", "https://127.0.0.1:1", "http://[::1]:80")
+    foreign = (
+        "http://localhost.evil.example",
+        "http://notlocalhost",
+        "http://localhost:3000/x",
+        "http://[",
+        "http://a@[::1",
+    )
+    with serving(cors=("localhost",)) as server:
+        for origin in (*local, *foreign):
+            status, headers, _ = server.request("GET", "/v1/models", origin=origin)
+            assert (status, headers.get("access-control-allow-origin")) == (
+                (200, origin) if origin in local else (403, None)
+            )
+
+
 def test_a_page_of_the_servers_own_origin_may_use_the_api(server):
     assert server.request("GET", "/v1/models", origin=f"http://localhost:{server.port}")[0] == 200
 

@@ -273,7 +273,7 @@ def _sentence(connection: Connection, error: BaseException, seconds: float) -> s
     elif connection.ready.done():
         why = "has ended"
     else:
-        why = f"is not there: {printable(str(error) or type(error).__name__, 120)}"
+        why = f"cannot be reached: {printable(str(error) or type(error).__name__, 120)}"
     return f"MCP server {_shown(config.name)} {why}"
 
 

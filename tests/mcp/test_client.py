@@ -111,9 +111,9 @@ def test_a_cancelled_call_does_not_delay_the_next():
     [
         (ServerConfig("a", "nonsense-command"), PATIENCE, "a cannot be started: nonsense-command: No such file"),
         (ServerConfig("a", sys.executable, ("-c", "import time; time.sleep(3600)")), 0.2, "has not listed its tools"),
-        (ServerConfig("a", sys.executable, ("-c", "print('no JSON')")), PATIENCE, "a is not there"),
-        (ServerConfig("a", sys.executable, ("-c", "raise SystemExit(3)")), PATIENCE, "a is not there"),
-        (ServerConfig("a", url="http://127.0.0.1:1/mcp"), PATIENCE, "a is not there"),
+        (ServerConfig("a", sys.executable, ("-c", "print('no JSON')")), PATIENCE, "a cannot be reached"),
+        (ServerConfig("a", sys.executable, ("-c", "raise SystemExit(3)")), PATIENCE, "a cannot be reached"),
+        (ServerConfig("a", url="http://127.0.0.1:1/mcp"), PATIENCE, "a cannot be reached"),
         (ServerConfig("a\n\x1b[2J", "nonsense-command"), PATIENCE, "cannot be started"),
     ],
 )

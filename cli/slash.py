@@ -121,7 +121,7 @@ def add_audio(conversation: Conversation, path: str) -> None:
 def take_media(conversation: Conversation, message: str) -> str:
     """Adds images and audio whose paths are in a message; returns the rest. Without a projector, paths are text."""
     rest, paths = dropped_media(message)
-    if rest and conversation.llm.sight is None:
+    if not paths or (rest and conversation.llm.sight is None):
         return message
     for path in paths:
         add_image(conversation, path)

@@ -1,5 +1,7 @@
 """A matrix of a file whose rows are read when a step needs them, such as a table of n-grams."""
 
+import weakref
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,7 @@ class RowTable:
 
     def __init__(self, file: GGUFFile, tensor: TensorInfo) -> None:
         self._source, self._tensor = file.reopen(tensor), tensor
+        self.close = weakref.finalize(self, self._source.close)  # also if it is not called
 
     def __getitem__(self, numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
         """The rows with these numbers, [*numbers.shape, width]; reads each row once."""
@@ -25,6 +28,3 @@ class RowTable:
         for row, into in zip(wanted.tolist(), raw, strict=True):
             self._source.read_into(tensor.offset + row * into.nbytes, into.data)
         return dequantise_rows(tensor.format, raw)[places].reshape(*numbers.shape, width)
-
-    def close(self) -> None:
-        self._source.close()

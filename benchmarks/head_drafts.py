@@ -58,7 +58,7 @@ class Known(Proposer):
         drafts = {}
         for sequence, most in wanted:
             # If the draft before is still being verified, its right tokens are counted here.
-            done = self.known[sequence] if sequence.unsure else len(sequence.ids) - sequence.prompt
+            done = self.known[sequence] if sequence.unverified else len(sequence.ids) - sequence.prompt
             answer = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
             right = self.random.random(len(answer)) < self.right
             self.known[sequence] = done + 1 + int(right.cumprod().sum())

@@ -19,7 +19,7 @@ from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.registry import Model, load_model
-from rwkv_gpu.vision.eyes import find_senses
+from rwkv_gpu.vision.media_encoders import find_senses
 from rwkv_gpu.vision.projector import ARCHITECTURE
 from rwkv_gpu.vision.senses import Senses, senses_of
 

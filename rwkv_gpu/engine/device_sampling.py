@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops.draw import WORD, coldness
-from ..ops.sampler_state import BIASES, RING, GpuSamplerState, HostSamplerState, fading
+from ..ops.sampler_state import BIASES, RING, GpuSamplerState, HostSamplerState, log2_decay
 from ..ops.sampling import ALL, DRAW, Flag
 from .sampling_params import SamplingParams
 
@@ -60,7 +60,7 @@ def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = Fal
     row["min_p"] = math.log(params.min_p) if params.min_p > 0 else IMPOSSIBLE
     row["repetition"] = params.repetition_penalty
     row["presence"], row["frequency"] = params.presence_penalty, params.frequency_penalty
-    row["fading"], row["window"] = fading(params.penalty_decay), window(params)
+    row["log2_decay"], row["window"] = log2_decay(params.penalty_decay), window(params)
     return row
 
 

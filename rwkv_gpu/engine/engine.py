@@ -19,7 +19,7 @@ from ..ops.sampling import WORD_OF
 from .cache.prefix_index import Key
 from .evaluation import Evaluator
 from .host_work import HostWork
-from .media import Eyes, given_rows
+from .media import MediaEncoder, given_rows
 from .request import Request, Update, check_length
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
@@ -79,7 +79,7 @@ class Engine:
         speculator: Speculator | None = None,
         context_shift: int | None = None,
         initial_state: StateArrays | None = None,
-        eyes: Eyes | None = None,
+        media: MediaEncoder | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`clock` measures step times, which decide whether the engine drafts tokens."""
@@ -88,7 +88,7 @@ class Engine:
         if not 0 <= self._look_ahead <= config.look_ahead:
             raise BadInput(f"look_ahead is {look_ahead}; the model was loaded for 0 to {config.look_ahead}")
         self._runner = runner
-        self._eyes = eyes
+        self._media = media
         self._store = runner.store
         self._stored = StoredPrefixes(runner, initial_state)
         self.prefixes = self._stored.cache
@@ -157,7 +157,7 @@ class Engine:
         refuse_encoder(self._runner.model)
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
-        if request.images and self._eyes is None:
+        if request.images and self._media is None:
             raise BadInput("this model was loaded without a projector, so it takes no images and no audio")
         if self._answer_start is not None:
             request = self._with_source(request, self._answer_start)
@@ -343,8 +343,8 @@ class Engine:
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
             if self._speculation is not None and not self._speculation.propose(ready, wanted=roomy):
                 return [], []
-            if self._eyes is not None:
-                ready = self._seeing(ready, self._eyes)
+            if self._media is not None:
+                ready = self._seeing(ready, self._media)
             chunks = schedule(ready, self._runner.chunk_size)
             try:
                 return chunks, self._store.place(chunks)
@@ -354,7 +354,7 @@ class Engine:
                 elif not self._slots.free_pages():
                     raise
 
-    def _seeing(self, ready: list[TokenSequence], eyes: Eyes) -> list[TokenSequence]:
+    def _seeing(self, ready: list[TokenSequence], media: MediaEncoder) -> list[TokenSequence]:
         """Encodes images of the next step, and returns the sequences that take part in it.
 
         A sequence waits after each image, so that others continue between two images. A failing image ends its
@@ -364,7 +364,7 @@ class Engine:
         for sequence in ready:
             others = [one for one in ready if one is not sequence]
             try:
-                while sequence.images.encode_one(sequence.fed, sequence.fed + rows, eyes):
+                while sequence.images.encode_one(sequence.fed, sequence.fed + rows, media):
                     if others:
                         return others
             except DeviceLost:
@@ -399,11 +399,11 @@ class Engine:
             # All rows are sampled, and on the device.
             follows = drafts is not None and self._runner.follows and len(batch.outputs) == batch.rows
             if follows and not any(chunk.sequence.on_host for chunk in chunks):
-                batch = batch.following({chunk.slot: chunk.start for chunk in chunks if chunk.unsure})
+                batch = batch.following({chunk.slot: chunk.start for chunk in chunks if chunk.unverified})
             if [chunk for chunk in chunks if chunk.sequence.family]:
                 batch = replace(batch, adapters=self._adapters(chunks))
-            if self._eyes is not None and [chunk for chunk in chunks if chunk.sequence.images]:
-                batch = self._with_images(batch, chunks, self._eyes)
+            if self._media is not None and [chunk for chunk in chunks if chunk.sequence.images]:
+                batch = self._with_images(batch, chunks, self._media)
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
         except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
@@ -417,7 +417,7 @@ class Engine:
             if samples > 1:
                 self._verified += 1
                 verified[sequence] = sequence.draft[: samples - 1]
-                sequence.unsure += (samples - 1) * batch.follows
+                sequence.unverified += (samples - 1) * batch.follows
             sequence.draft = []
             if start < sequence.read_end:
                 self._slots.updated[sequence] = None
@@ -425,10 +425,10 @@ class Engine:
         self._in_flight.append(InFlightStep(pending, sampling, verified, drafts, batch.follows))
         return chunks
 
-    def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], eyes: Eyes) -> Batch:
+    def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], media: MediaEncoder) -> Batch:
         """Returns the batch with the rows and positions of its images."""
         rows = [(chunk.sequence.images, chunk.start, chunk.end) for chunk in chunks]
-        return replace(batch, given=given_rows(batch, rows, eyes))
+        return replace(batch, given=given_rows(batch, rows, media))
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
         """Returns the scale of each adapter for each row of a step."""
@@ -465,7 +465,7 @@ class Engine:
         step = self._in_flight.popleft()
         for chunk in step.sampling:
             chunk.sequence.in_flight -= chunk.samples
-            chunk.sequence.unsure -= (chunk.samples - 1) * step.counts
+            chunk.sequence.unverified -= (chunk.samples - 1) * step.counts
         try:
             if step.drafts is not None:
                 step.verified |= step.drafts.take()

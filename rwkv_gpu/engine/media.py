@@ -50,7 +50,7 @@ class Image(Protocol):
         """True if positions in its plane count from 0, except around it, and its number is a position, too."""
 
 
-class Eyes(Protocol):
+class MediaEncoder(Protocol):
     """Encodes images as input rows of one language model."""
 
     @property
@@ -135,12 +135,12 @@ class Spans:
         """The image that a token belongs to."""
         return next((span for span in self.spans if span.start <= at < span.end), None)
 
-    def encode_one(self, start: int, end: int, eyes: Eyes) -> bool:
+    def encode_one(self, start: int, end: int, media: MediaEncoder) -> bool:
         """Encodes the next image with rows among these tokens. False if all of them were encoded before."""
         for span in self.spans:
             if start < span.end and span.start < end and span.image.identity not in self._encoded:
                 self._encoded.add(span.image.identity)
-                eyes.rows(span.image, self.salt)
+                media.rows(span.image, self.salt)
                 return True
         return False
 
@@ -208,7 +208,7 @@ class Spans:
         return places
 
 
-def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> dict[str, Floats]:
+def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], media: MediaEncoder) -> dict[str, Floats]:
     """Returns the input rows of a step's images, by name; none if the step has no images.
 
     `chunks` has the images of each segment's sequence, and the range of the segment's tokens.
@@ -223,17 +223,17 @@ def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eye
                 continue
             whole = whole or span.image.whole
             if not given:
-                given = {name: np.zeros((batch.rows, width), np.float32) for name, width in eyes.widths.items()}
+                given = {name: np.zeros((batch.rows, width), np.float32) for name, width in media.widths.items()}
                 given[TEXT] = np.ones((batch.rows, 1), np.float32)
             into, out = slice(row + first - start, row + last - start), slice(first - span.start, last - span.start)
-            for name, rows in eyes.rows(span.image, spans.salt).items():
+            for name, rows in media.rows(span.image, spans.salt).items():
                 given[name][into] = rows[out]
             given[TEXT][into] = 0
         row += end - start
     if whole:
         ends = [spans.ends(start, end) for spans, start, end in chunks]
         given[ENDS[whole]] = np.concatenate(ends)[:, None]
-    if eyes.angles is not None and any(spans and spans.spans[0].start < end for spans, _, end in chunks):
+    if media.angles is not None and any(spans and spans.spans[0].start < end for spans, _, end in chunks):
         places = np.concatenate([spans.positions(start, end) for spans, start, end in chunks])
-        given[ANGLES] = eyes.angles.angles(places)
+        given[ANGLES] = media.angles.angles(places)
     return given

@@ -14,7 +14,7 @@ class ScheduledChunk(NamedTuple):
     end: int  # tokens of the sequence that have been fed after this step
     samples: int  # number of its last rows that are sampled: 0 inside a prompt, else 1 + drafted tokens
     sequence: TokenSequence
-    unsure: int = 0  # drafted tokens before it that may turn out to be wrong
+    unverified: int = 0  # drafted tokens before it that may turn out to be wrong
 
     @property
     def keeps(self) -> bool:
@@ -59,5 +59,5 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
         return 0
     known = len(sequence.ids)
     samples = 1 + min(len(sequence.draft), end - max(known, start + 1)) if end >= known else 0
-    chunks.append(ScheduledChunk(sequence.slot, start, end, samples, sequence, sequence.unsure))
+    chunks.append(ScheduledChunk(sequence.slot, start, end, samples, sequence, sequence.unverified))
     return end - start

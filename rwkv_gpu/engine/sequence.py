@@ -61,7 +61,7 @@ class TokenSequence:
         self.draft: list[int] = []  # tokens that the next step verifies
         self.rows_right = 0  # correct rows of its last step, until `Speculation.accept` reads them
         self.rows_drafted = 0  # drafted tokens of that step
-        self.unsure = 0  # drafted tokens in flight whose number of right ones is counted on the device
+        self.unverified = 0  # drafted tokens in flight whose number of right ones is counted on the device
         if self.on_host:
             self.sampler.accept_all(self.images.text(self.ids))
         room = request.params.max_tokens if context is None or shifts else context - self.prompt
@@ -93,7 +93,7 @@ class TokenSequence:
     def ahead(self) -> float:
         """Maximum look-ahead of this sequence: steps in flight in addition to the next one."""
         if self.synchronous:
-            return int(self.unsure > 0)
+            return int(self.unverified > 0)
         return 1 if self.request.params.logprobs else math.inf  # the logits of each step take host memory
 
     @property
@@ -102,7 +102,7 @@ class TokenSequence:
         known, fed = len(self.ids), self.fed
         if known > fed:
             wanted = known - fed + len(self.draft)
-        elif self.synchronous or self.unsure:  # with a draft, the step follows one whose result is not known yet
+        elif self.synchronous or self.unverified:  # with a draft, the step follows one whose result is not known yet
             wanted = 1 + len(self.draft) if self.draft else 0
         else:  # the last token may not be known to the host yet
             wanted = fed < known + self.in_flight < self.max_length - self.cut

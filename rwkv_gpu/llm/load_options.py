@@ -160,7 +160,7 @@ def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool
         return None
     if mmproj is None and not (finds and projectors_next_to(file.path)):
         return None
-    from ..vision.eyes import check_senses, find_senses  # most models have no projector
+    from ..vision.media_encoders import check_senses, find_senses  # most models have no projector
     from ..vision.senses import read_senses
 
     if mmproj is None:

@@ -95,12 +95,12 @@ def _load(
         layout += f" {sorted(gguf.overridden.items())}" if gguf.overridden else ""
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
-        eyes = None
+        media = None
         if senses is not None:
-            from ..vision.eyes import eyes_for  # most models have no projector
+            from ..vision.media_encoders import media_encoders_for  # most models have no projector
 
-            eyes = eyes_for(senses, gguf, model, loaded.gpus[-1])
-        engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, eyes=eyes)
+            media = media_encoders_for(senses, gguf, model, loaded.gpus[-1])
+        engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, media=media)
         sight = None if senses is None else Sight(senses, info.context)
         return (
             engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight, files.preset

@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     assumed: int | None = None
 
     @property
-    def unsure(self) -> int:
+    def unverified(self) -> int:
         """Drafted tokens before it that the host does not know to be right: none, if the host made the batch."""
         return 0
 

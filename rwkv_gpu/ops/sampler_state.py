@@ -23,7 +23,7 @@ NEVER = np.float32(-1e30)  # stands for log2 of a decay of 0: earlier tokens no 
 Words = npt.NDArray[np.uint32]
 
 
-def fading(decay: float) -> np.float32:
+def log2_decay(decay: float) -> np.float32:
     """log2(decay)"""
     return np.float32(math.log2(decay)) if decay > 0 else NEVER
 

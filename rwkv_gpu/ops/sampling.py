@@ -36,7 +36,7 @@ _FIELDS = [
     ("repetition", "<f4"),
     ("presence", "<f4"),
     ("frequency", "<f4"),
-    ("fading", "<f4"),  # log2 of the decay
+    ("log2_decay", "<f4"),  # of the penalties
     ("window", "<u4"),  # tokens that penalties count, at most RING; 0: all
     ("free", "<u4"),
 ]
@@ -132,7 +132,7 @@ def _penalise(x: Floats, draw: Any, counts: Words) -> None:
     """Penalties: x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency"""
     seen = np.flatnonzero(counts[:, 1])
     age = draw["tokens"] - counts[seen, 1]
-    count = counts[seen, 0].view(np.float32) * np.exp2(draw["fading"] * age.astype(np.float32))
+    count = counts[seen, 0].view(np.float32) * np.exp2(draw["log2_decay"] * age.astype(np.float32))
     y = np.where(x[seen] > 0, x[seen] / draw["repetition"], x[seen] * draw["repetition"])
     x[seen] = y - draw["presence"] - count * draw["frequency"]
 
@@ -148,5 +148,5 @@ def _accept(sampler_state: HostSamplerState, draw: Any, token: int) -> None:
             counts[leaves] = 0
     ring[at % RING] = token
     age = np.float32(at + 1 - int(counts[token, 1]))
-    number[token] = number[token] * np.exp2(draw["fading"] * age) + 1
+    number[token] = number[token] * np.exp2(draw["log2_decay"] * age) + 1
     counts[token, 1] = at + 1

@@ -34,7 +34,7 @@ class Span(NamedTuple):
     start: int
     end: int
     keeps: bool
-    unsure: int = 0
+    unverified: int = 0
 
 
 def kept_step(runner: Runner, slot: int, start: int, ids: list[int]) -> None:

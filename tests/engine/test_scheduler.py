@@ -143,13 +143,13 @@ def test_a_boundary_inside_an_image_is_passed_and_one_at_its_end_is_met():
 def test_while_a_result_is_awaited_a_step_needs_a_draft_if_the_host_must_know_each_token_or_drafts_are_unsure():
     sequence = Made(3, 1, 4, 1).sequence(0)
     assert (sequence.ahead, sequence.to_feed) == (math.inf, 1)
-    sequence.unsure = 2
+    sequence.unverified = 2
     assert sequence.to_feed == 0
     sequence.draft = [5, 6]
     assert sequence.to_feed == 3
     sequence.sample_on_host(True)
     assert (sequence.ahead, sequence.to_feed) == (1, 3)
-    sequence.unsure, sequence.draft = 0, []
+    sequence.unverified, sequence.draft = 0, []
     assert (sequence.ahead, sequence.to_feed) == (0, 0)
     sequence.ids.append(2)
     assert sequence.to_feed == 1

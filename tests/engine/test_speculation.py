@@ -36,7 +36,7 @@ class Known(Proposer):
     def draft(self, wanted):
         drafts = {}
         for sequence, most in wanted:
-            done = self.known[sequence] if sequence.unsure else len(sequence.ids) - sequence.prompt
+            done = self.known[sequence] if sequence.unverified else len(sequence.ids) - sequence.prompt
             # Not the last token: if a grammar ends after it, a draft of it does not count as right.
             draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done:-1][:most]
             wrong = self.random.random(len(draft)) < self.mistakes

@@ -239,7 +239,7 @@ class Rows(NamedTuple):
     start: int
     end: int
     keeps: bool = True
-    unsure: int = 0
+    unverified: int = 0
     slot: int = 0
 
 
@@ -250,7 +250,7 @@ def two_rounds(states: StatePages) -> tuple[SequenceStore, Pager]:
     """Places a prompt and two rounds; the result of the first is not known when the second is placed."""
     pager = Pager(4, CONTEXT)
     store = SequenceStore(pager, states, lambda *_: None)
-    for rows in (Rows(0, START, keeps=False), Rows(START, START + 3), Rows(START + 3, START + 6, unsure=2)):
+    for rows in (Rows(0, START, keeps=False), Rows(START, START + 3), Rows(START + 3, START + 6, unverified=2)):
         store.place([rows])
     return store, pager
 
@@ -265,7 +265,7 @@ def test_a_correction_removes_wrong_drafts_and_moves_the_states_and_pages_of_the
     assert store.correct(0, known, wrong) == START + 6 - wrong == states.length(0)
     assert [states.page(0, at) for at in range(START + 1, START + 7 - wrong)] == before + after
     assert (pager.pool.free, states.pool.free) == (2 + (wrong > 0), 12 - len(before + after))
-    store.place([Rows(START + 6 - wrong, START + 9 - wrong, unsure=2)])
+    store.place([Rows(START + 6 - wrong, START + 9 - wrong, unverified=2)])
     store.forget(0)
     assert store.free == (4, 12)
 

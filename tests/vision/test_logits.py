@@ -11,8 +11,8 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.vision.eyes import eyes_for
 from rwkv_gpu.vision.image import prepare
+from rwkv_gpu.vision.media_encoders import media_encoders_for
 from rwkv_gpu.vision.pixels import picture_of
 from rwkv_gpu.vision.senses import Senses
 from tests.golden.record_images import MODELS, image, sizes_of
@@ -60,8 +60,8 @@ def engine_of(name, device, **options):
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
         runner = HostRunner(file, model, **options) if device is None else GpuRunner(device, file, model, **options)
-        eyes = eyes_for(Senses(vision.path, vision), file, model, device)
-    return Engine(runner, eyes=eyes), request_of(record, vision), wanted(record)
+        media = media_encoders_for(Senses(vision.path, vision), file, model, device)
+    return Engine(runner, media=media), request_of(record, vision), wanted(record)
 
 
 def apart(found, logits):
@@ -88,7 +88,7 @@ WHOLE = "gemma3", "gemma4v"  # rows of an image see all of it, in all layers or 
 
 def with_images(engine, count, last=(5, 6, 7)):
     """Returns a request with images, and texts of 0 to 3 tokens between them."""
-    vision, ids, spans = engine._eyes.encoders[0].vision, [1, 2], []
+    vision, ids, spans = engine._media.encoders[0].vision, [1, 2], []
     for number in range(count):
         one = prepare(vision, picture_of(image(40 + 8 * number, 24, seed=number % 5)))
         spans.append(Span(len(ids), one))
@@ -172,7 +172,7 @@ def test_images_in_one_step_on_a_gpu_give_the_answer_of_numpy(name, fast_device)
 
 def test_others_decode_between_the_images_of_a_prompt(monkeypatch):
     engine, request, logits = engine_of("gemma3", None, chunk_size=512)
-    encoder, encoded = engine._eyes.encoders[0], []
+    encoder, encoded = engine._media.encoders[0], []
     encode = encoder._encoded
     monkeypatch.setattr(encoder, "_encoded", lambda image, tile: encoded.append(1) or encode(image, tile))
     talk = engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)))
@@ -193,7 +193,7 @@ def test_an_image_that_cannot_be_encoded_ends_its_request_alone(monkeypatch):
     engine, request, _ = engine_of("gemma3", None, chunk_size=512)
     talk = engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)))
     engine.step()
-    monkeypatch.setattr(engine._eyes.encoders[0], "_encoded", lambda *_: 1 // 0)
+    monkeypatch.setattr(engine._media.encoders[0], "_encoded", lambda *_: 1 // 0)
     see, ends = engine.add(request), {}
     while engine.busy:
         ends |= {update.id: update.finish_reason for update in engine.step() if update.finish_reason}

@@ -40,7 +40,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vision")
     shutil.copy(OWN / "tiny-gemma3.gguf", folder / "model.gguf")
     shutil.copy(OWN / "vision" / "gemma3.gguf", folder / "mmproj-model.gguf")
-    with serving(ServedModel("eyes", str(folder / "model.gguf")), load=load, log_prompts=True) as served:
+    with serving(ServedModel("media", str(folder / "model.gguf")), load=load, log_prompts=True) as served:
         yield served
 
 
@@ -82,7 +82,7 @@ def test_forms_of_all_apis_give_one_answer(server):
 def test_models_and_props_report_vision(server):
     assert server.get("/props")["modalities"]["vision"] is True
     assert "image" in server.get("/v1/models")["data"][0]["architecture"]["input_modalities"]
-    assert "vision" in server.post("/api/show", {"model": "eyes"})["capabilities"]
+    assert "vision" in server.post("/api/show", {"model": "media"})["capabilities"]
 
 
 def test_allowed_urls_give_the_same_answer_in_all_apis(server, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_path_in_a_request_is_never_opened(server, source):
 
 def test_images_are_encoded_again_for_another_key(server, monkeypatch):
     """Otherwise, the time to the first token would reveal that another client has sent the same image."""
-    encoder, sizes = server.engine._eyes.encoders[0], []
+    encoder, sizes = server.engine._media.encoders[0], []
     encode = encoder._encoded
     monkeypatch.setattr(encoder, "_encoded", lambda image, tile: sizes.append(tile.shape) or encode(image, tile))
     data = base64.b64encode(png(image(24, 40))).decode()
@@ -226,7 +226,7 @@ def test_texts_are_tokenised_while_images_are_decoded(server, monkeypatch):
     monkeypatch.setattr(images, "medium_of", slow)
     picture = {"type": "image_url", "image_url": {"url": URL}}
     asked = [("/v1/chat/completions", openai([picture]))] * 4
-    asked.append(("/api/generate", {"model": "eyes", "prompt": "hello", "images": [DATA], "stream": False}))
+    asked.append(("/api/generate", {"model": "media", "prompt": "hello", "images": [DATA], "stream": False}))
     marker = server.get("/props")["media_marker"]
     asked.append(("/completion", {"prompt": {"prompt_string": marker, "multimodal_data": [DATA]}, "n_predict": 2}))
     with ThreadPoolExecutor(len(asked) + 1) as clients:
@@ -250,11 +250,11 @@ def test_a_saved_slot_keeps_its_images(server, tmp_path):
     marker = server.get("/props")["media_marker"]
     prompt = {"prompt_string": f"user: {marker}hello\nassistant:", "multimodal_data": [DATA]}
     model = server.service.catalogue.models[0].path
-    with serving(ServedModel("eyes", model), load=load, slot_save_path=str(tmp_path)) as saving:
+    with serving(ServedModel("media", model), load=load, slot_save_path=str(tmp_path)) as saving:
         first = saving.post("/completion", completion(prompt) | {"id_slot": 0, "n_predict": 1})
         saved = saving.post("/slots/0?action=save", {"filename": "a"})
         assert saved["n_saved"] >= 16
-    with serving(ServedModel("eyes", model), load=load, slot_save_path=str(tmp_path)) as fresh:
+    with serving(ServedModel("media", model), load=load, slot_save_path=str(tmp_path)) as fresh:
         restored = fresh.post("/slots/0?action=restore", {"filename": "a"})
         assert restored["n_restored"] == saved["n_saved"]
         longer = {**prompt, "prompt_string": prompt["prompt_string"] + " and"}

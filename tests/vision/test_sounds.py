@@ -10,8 +10,8 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.vision.eyes import eyes_for
 from rwkv_gpu.vision.hearing import SoundEncoder, hear, hearing_of
+from rwkv_gpu.vision.media_encoders import media_encoders_for
 from rwkv_gpu.vision.samples import recording_of
 from rwkv_gpu.vision.senses import Senses, read_senses
 from tests.golden.record_images import kept, qwen2vl, write
@@ -89,8 +89,8 @@ def test_logits_after_sounds_in_numpy_equal_those_of_llama_cpp(name):
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
         runner = HostRunner(file, model, slots=1, context=1024, kv="f32", chunk_size=512)
-        eyes = eyes_for(Senses(hearing.path, hearing=hearing), file, model, None)
-    found = answers(Engine(runner, eyes=eyes), request_of(record, hearing))
+        media = media_encoders_for(Senses(hearing.path, hearing=hearing), file, model, None)
+    found = answers(Engine(runner, media=media), request_of(record, hearing))
     assert apart(found, wanted(record)) < 1e-3
 
 

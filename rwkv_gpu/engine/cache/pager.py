@@ -39,7 +39,7 @@ class Span(Protocol):
         """True if a state is written after each of its rows."""
 
     @property
-    def unsure(self) -> int:
+    def unverified(self) -> int:
         """Positions before `start` that may turn out to be wrong; the step may read the state before any of them."""
 
 

@@ -43,7 +43,7 @@ class StatePages:
             needed += span.end - span.start if span.keeps else 1
         if needed <= self.pool.free:
             return
-        given_up = [page for span in wanted for page in self._split(span.slot, span.start, span.unsure)[1]]
+        given_up = [page for span in wanted for page in self._split(span.slot, span.start, span.unverified)[1]]
         free = self.pool.free + sum(self.pool.holders(page) == 1 for page in given_up)
         if needed > free:
             raise CacheFull(
@@ -51,25 +51,27 @@ class StatePages:
                 "end a sequence, or load the model with room for more"
             )
 
-    def advance(self, slot: int, start: int, end: int, unsure: int = 0) -> tuple[int, int]:
+    def advance(self, slot: int, start: int, end: int, unverified: int = 0) -> tuple[int, int]:
         """Returns the state that a step reads and the state that it writes. Discards states beyond `start`."""
-        table = self._begin_step(slot, start, unsure)
+        table = self._begin_step(slot, start, unverified)
         page = self.pool.take()
         source = table[-1][1] if table else page
         table.append((end, page))
         return source, page
 
-    def advance_each(self, slot: int, start: int, end: int, unsure: int = 0) -> tuple[tuple[int, int], tuple[int, ...]]:
+    def advance_each(
+        self, slot: int, start: int, end: int, unverified: int = 0
+    ) -> tuple[tuple[int, int], tuple[int, ...]]:
         """Like `advance`, for a step that writes a state after each row; also returns the states in between."""
-        table = self._begin_step(slot, start, unsure)
+        table = self._begin_step(slot, start, unverified)
         pages = [self.pool.take() for _ in range(start, end)]
         source = table[-1][1] if table else pages[-1]
         table.extend(zip(range(start + 1, end + 1), pages, strict=True))
         return (source, pages[-1]), tuple(pages[:-1])
 
-    def _begin_step(self, slot: int, start: int, unsure: int) -> list[tuple[int, int]]:
+    def _begin_step(self, slot: int, start: int, unverified: int) -> list[tuple[int, int]]:
         """Discards states that the step does not need. Returns the others; the step reads the last."""
-        table, given_up = self._split(slot, start, unsure)
+        table, given_up = self._split(slot, start, unverified)
         assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
         self.pool.release(given_up)
         self._tables[slot] = table
@@ -99,7 +101,7 @@ class StatePages:
         self.pool.hold([page])
         self._tables[slot] = [(length, page)]
 
-    def _split(self, slot: int, start: int, unsure: int = 0) -> tuple[list[tuple[int, int]], list[int]]:
+    def _split(self, slot: int, start: int, unverified: int = 0) -> tuple[list[tuple[int, int]], list[int]]:
         """Splits off the states before those that a step may read: returns the states to keep, and pages to release."""
         kept: list[tuple[int, int]] = []
         given_up: list[int] = []
@@ -108,7 +110,7 @@ class StatePages:
             if one[0] > start:
                 given_up.append(one[1])
                 continue
-            if one[0] > start - unsure:
+            if one[0] > start - unverified:
                 maybe.append(one)
                 continue
             while len(kept) > 1 and one[0] - kept[-2][0] <= self._apart:

@@ -88,9 +88,9 @@ class SequenceStore:
             state: tuple[int, int] | None = None
             kept: tuple[int, ...] = ()
             if states is not None and span.keeps:
-                state, kept = states.advance_each(span.slot, span.start, span.end, span.unsure)
+                state, kept = states.advance_each(span.slot, span.start, span.end, span.unverified)
             elif states is not None:
-                state = states.advance(span.slot, span.start, span.end, span.unsure)
+                state = states.advance(span.slot, span.start, span.end, span.unverified)
             placements.append((pages, state, windowed, kept))
         return placements
 

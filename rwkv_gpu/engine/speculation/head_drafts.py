@@ -78,7 +78,7 @@ class HeadDrafts(Proposer):
             draws += [draft_row(sequence, place(slot, one), one) for one in drafted]
         batch = Batch.of(rows, wanted=[len(self.drafted(one, number)) for one, _ in going], placements=placements)
         if self._runner.follows:
-            batch = batch.following({chunk.slot: chunk.start for chunk, _ in going if chunk.unsure})
+            batch = batch.following({chunk.slot: chunk.start for chunk, _ in going if chunk.unverified})
         if self._brings is not None:
             batch = replace(batch, given=self._brings([start + 1 for _, start, _ in rows]))
         adapters = self._runner.adapters

@@ -71,15 +71,15 @@ class Speculation:
             sequence.draft = []
             if sequence.drafting is not None:
                 self._turn(sequence, gate.on)
-        unsure = [sequence for sequence in ready if sequence.unsure]
-        if unsure and any(sequence.fed + 1 < len(sequence.ids) for sequence in ready):
+        unverified = [sequence for sequence in ready if sequence.unverified]
+        if unverified and any(sequence.fed + 1 < len(sequence.ids) for sequence in ready):
             return False  # steps with prompts do not follow others
         if wanted and gate.on:
             began = self._now
             self._drafted = self.speculator.propose(ready, rows, self.costs)
             if self._drafted.steps or self._drafted.reading:
                 self._drafting = self._now - began
-        return all(sequence.draft for sequence in unsure)
+        return all(sequence.draft for sequence in unverified)
 
     def submit(self, chunks: Sequence[ScheduledChunk], placements: Sequence[Placement]) -> QueuedDrafts | None:
         """Submits the steps that draft for a scheduled step; None if there are none."""
@@ -143,7 +143,7 @@ class Speculation:
         drafting, self._drafting = self._drafting, 0.0
         if not rows and not tokens:
             return  # nothing was computed; the step waited for the host
-        if not tokens and any(sequence.unsure for sequence in self._slots.running):
+        if not tokens and any(sequence.unverified for sequence in self._slots.running):
             return  # the next step is submitted before the result of this one is awaited
         now = self._now
         seconds, self._stepped = now - self._stepped - drafting, now

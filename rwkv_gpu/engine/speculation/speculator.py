@@ -67,7 +67,7 @@ class Speculator:
             if drafting is None or not can_draft(sequence):
                 continue
             most = min(drafting.most, sequence.room)
-            if not sequence.unsure:
+            if not sequence.unverified:
                 drafting.kind = MODEL
             offers = [(proposer, proposer.offer(sequence, most)) for proposer in self.proposers if most > 0]
             best = max(
@@ -77,7 +77,7 @@ class Speculator:
             if best is not None:
                 proposer, offer = offers[-best[1]]
                 assert offer is not None
-                if sequence.unsure and not proposer.queued:
+                if sequence.unverified and not proposer.queued:
                     continue  # it needs all tokens
                 drafting.kind, sequence.draft = offer.kind, offer.tokens or []
                 step = 0.0 if proposer.free or proposer.queued else costs.draft_step(len(sequences))
@@ -154,7 +154,7 @@ def can_draft(sequence: TokenSequence) -> bool:
     drafting, known = sequence.drafting, len(sequence.ids)
     if drafting is None or not drafting.on or sequence.length <= sequence.prompt:
         return False
-    return sequence.unsure > 0 or (known == sequence.fed + 1 and not sequence.in_flight)
+    return sequence.unverified > 0 or (known == sequence.fed + 1 and not sequence.in_flight)
 
 
 def planned(count: int, costs: StepCosts, chance: float, most: int) -> tuple[int, float]:

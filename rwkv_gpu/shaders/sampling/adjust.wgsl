@@ -18,17 +18,17 @@ fn adjusted(row: u32, draw: Draw, token: u32, raw: f32) -> f32 {
     if !is_set(draw, PENALISED) {
         return x;
     }
-    let said = counts[draw.seat * PAIRS + token];
+    let said = counts[draw.slot * PAIRS + token];
     if said.y == 0u {
         return x;
     }
-    let count = bitcast<f32>(said.x) * exp2(draw.fading * f32(draw.tokens - said.y));
+    let count = bitcast<f32>(said.x) * exp2(draw.log2_decay * f32(draw.tokens - said.y));
     return select(x * draw.repetition, x / draw.repetition, x > 0.0) - draw.presence - count * draw.frequency;
 }
 
 // A mask of 32 tokens shows which have a bias; the number of biases of all tokens before them is stored next to it.
 fn biased(draw: Draw, token: u32, x: f32) -> f32 {
-    let table = draw.seat * PAIRS + V;
+    let table = draw.slot * PAIRS + V;
     let word = counts[table + token / 32u];
     let bit = 1u << (token % 32u);
     if (word.x & bit) == 0u {

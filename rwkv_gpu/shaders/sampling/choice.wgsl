@@ -31,14 +31,14 @@ fn finish(row: u32, draw: Draw, best: Best, whole: Whole) {
         chosen[row] = vec4u(NO_TOKEN, 0u, SKIPPED, 0u);
     } else if whole.most.y >= MOST || whole.most.x <= LEAST || best.token >= V {
         chosen[row] = vec4u(NO_TOKEN, 0u, select(NOTHING_LEFT, BAD_NUMBERS, whole.most.y >= MOST), 0u);
-        sampled[draw.seat] = 0u;   // an existing token, so that readers stay within the vocabulary
+        sampled[draw.slot] = 0u;   // an existing token, so that readers stay within the vocabulary
     } else {
         var raw = best.x;
         if CHANGES {
             raw = logits[row * V + best.token];
         }
         chosen[row] = vec4u(best.token, bitcast<u32>(raw - whole.most.y - log(whole.sum.y)), 0u, 0u);
-        sampled[draw.seat] = best.token;
+        sampled[draw.slot] = best.token;
         remember(draw, best.token);
     }
 }

@@ -1,6 +1,6 @@
 // The sampling parameters of a row, and the random term of a token in a draw: -log(E), with E exponential, from a hash.
 struct Draw {
-    seat: u32,
+    slot: u32,
     flags: u32,
     seed_low: u32,
     seed_high: u32,
@@ -13,7 +13,7 @@ struct Draw {
     repetition: f32,
     presence: f32,
     frequency: f32,
-    fading: f32,        // log2 of the decay
+    log2_decay: f32,    // of the penalties
     window: u32,        // tokens that penalties look back on; 0 is all
     free: u32,
 }
@@ -35,7 +35,7 @@ fn draw_keys(draw: Draw) -> vec2u {
 }
 
 // Small v by the series of -log(1 - v), as 1 - v would round away.
-fn luck(keys: vec2u, token: u32) -> f32 {
+fn gumbel(keys: vec2u, token: u32) -> f32 {
     let h = stir(stir(token ^ keys.x) + keys.y);
     let v = (f32(h) + 0.5) * 0x1p-32f;
     let few = v * (1.0 + v * (0.5 + v * (1.0 / 3.0 + v * (0.25 + v * 0.2))));

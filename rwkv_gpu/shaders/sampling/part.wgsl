@@ -1,5 +1,5 @@
 // The result of a block of tokens.
-// needs sampling/draw: is_set, luck
+// needs sampling/draw: is_set, gumbel
 const LEAST = -3.4e38;
 const MOST = 3.4e38;
 
@@ -32,5 +32,5 @@ fn key_of(draw: Draw, keys: vec2u, token: u32, x: f32, most: f32) -> f32 {
     if is_set(draw, GREEDY) {
         return x;
     }
-    return (x - most) * draw.coldness + luck(keys, token);
+    return (x - most) * draw.coldness + gumbel(keys, token);
 }

@@ -32,7 +32,7 @@ CONTIGUOUS = (
 
 
 @dataclass(frozen=True)
-class ModelEyes:
+class MediaEncoders:
     """Encodes images and sounds as input rows of one language model."""
 
     senses: Senses
@@ -94,9 +94,9 @@ def find_senses(file: GGUFFile, model: Contents) -> Senses | None:
     return None
 
 
-def eyes_for(senses: Senses, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:
+def media_encoders_for(senses: Senses, file: GGUFFile, model: Contents, device: Device | None) -> MediaEncoders:
     """Creates the encoders of a language model on a device; None is numpy."""
-    return ModelEyes(senses, senses.encoders(device), check_senses(senses, file, model))
+    return MediaEncoders(senses, senses.encoders(device), check_senses(senses, file, model))
 
 
 def _other(part: Vision | Hearing, why: str) -> BadInput:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.hub_names import BUILTIN
 from rwkv_gpu.ray import check_extra
 
 from .batch_answer import Job
 from .batch_files import Line
-from .model_name import BUILTIN, ModelName
+from .model_name import ModelName
 
 PATIENCE = 5.0  # seconds for a connection
 

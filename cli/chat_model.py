@@ -11,13 +11,13 @@ from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.llm.completion import CHAT_DEFAULTS
-from rwkv_gpu.llm.hub_names import SUFFIX, is_preset
+from rwkv_gpu.llm.hub_names import BUILTIN, SUFFIX, is_preset
 from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.models.registry import load_generator
 from rwkv_gpu.text.template import ChatTemplate
 
 from .load_model import load_model
-from .model_name import BUILTIN, ModelName
+from .model_name import ModelName
 from .screen import Screen
 from .signals import Signals
 

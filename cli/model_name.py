@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.llm.hub_names import is_hub_name, is_path, is_preset
+from rwkv_gpu.llm.hub_names import BUILTIN, is_hub_name, is_path, is_preset
 from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.measure.sizes import sized
 
@@ -24,7 +24,6 @@ NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
 TYPOS = ".ggu", ".guf"
 OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".prefab", ".bin", ".ckpt", ".ggml", ".onnx", *TYPOS
 Command = Callable[..., Any]
-BUILTIN = "builtin"  # the model that ships with the package
 
 
 class FileName(click.ParamType[str]):

@@ -11,10 +11,10 @@ from click.core import ParameterSource
 from rwkv_gpu.engine.offload import Offload, memory_size
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import CHOICES
+from rwkv_gpu.llm.hub_names import BUILTIN
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 
 from .model_name import (
-    BUILTIN,
     AdapterName,
     FileName,
     ModelName,

@@ -18,12 +18,12 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadInput, MissingExtra
 from rwkv_gpu.gpu.adapters import several
 from rwkv_gpu.llm.folders import cache_folder, tuned_folder
-from rwkv_gpu.llm.hub_names import PART, parts
+from rwkv_gpu.llm.hub_names import BUILTIN, PART, parts
 
 from .answer_defaults import defaults_of
 from .folders import hub
 from .load_model import notes
-from .model_name import BUILTIN, ModelName, naming_options
+from .model_name import ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
 from .printing import print_text

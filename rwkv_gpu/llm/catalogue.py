@@ -98,17 +98,17 @@ class Catalogue:
         """Known names that resemble an unknown one, the most similar first."""
         plain = name.lower()
         family = [entry.name for entry in self.entries if entry.family == plain.partition(":")[0]]
-        similar = difflib.get_close_matches(plain, [*self._named, *self._families], 3, 0.7)
+        similar = difflib.get_close_matches(plain, [*self._named, *self._families, hub_names.BUILTIN], 3, 0.7)
         stem = self._stem_near(plain)
         related = [entry.name for entry in self.entries if stem and entry.family.startswith(stem)]
         return list(dict.fromkeys([*similar, *family, *related]))[:3]
 
     def resembles(self, word: str) -> bool:
-        """True if family names begin with this word, such as gemma, or almost do, such as mistrall."""
+        """True if family names or `builtin` begin with this word, such as gemma, or almost do, such as mistrall."""
         return self._stem_near(word.lower()) is not None
 
     def _stem_near(self, word: str) -> str | None:
-        stems = {stem[0] for family in self._families if (stem := STEM.match(family))}
+        stems = {hub_names.BUILTIN, *(stem[0] for family in self._families if (stem := STEM.match(family)))}
         misspelt = difflib.get_close_matches(word, [stem for stem in stems if len(stem) > LONG_STEM], 1, 0.85)
         return word if word in stems else misspelt[0] if misspelt else None
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ..errors import BadInput
 
+BUILTIN = "builtin"  # the name of the model that ships with the package
 FILE = r"[\w.+-]+(?:/[\w.+-]+)*"
 NAME = re.compile(
     r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/|hf://)(?P<repository>[\w.-]+/[\w.-]+)"

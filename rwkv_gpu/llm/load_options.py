@@ -37,7 +37,7 @@ from . import validate
 from .completion import ALIASES as SETTING_ALIASES
 from .completion import KNOWN
 from .hub import Hub
-from .hub_names import is_hub_name, is_path, is_preset
+from .hub_names import BUILTIN, is_hub_name, is_path, is_preset
 from .model_file import ModelFile
 from .preset import Preset, read_preset
 from .stored_states import StoredStates, stored_states
@@ -95,7 +95,6 @@ INSTEAD = {
     "system": "chat takes it",
     **dict.fromkeys((*KNOWN, *SETTING_ALIASES), "generate and chat take it"),
 }
-BUILTIN = "builtin"  # the name of the model that ships with the package
 Name = str | os.PathLike[str]  # a path, or a name on the hub
 
 

@@ -8,8 +8,7 @@ from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..models.registry import load_generator
 from ..text.template import ChatTemplate
-from .hub_names import is_preset
-from .load_options import BUILTIN
+from .hub_names import BUILTIN, is_preset
 from .preset import Preset, read_preset
 
 

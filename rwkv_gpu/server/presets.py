@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.llm.load_options import BUILTIN
+from rwkv_gpu.llm.hub_names import BUILTIN
 from rwkv_gpu.llm.modelfile import Modelfile, parameters, parse
 from rwkv_gpu.llm.preset import Preset, write_preset
 from rwkv_gpu.llm.preset_check import base_path, check_preset, preset_of

@@ -188,6 +188,7 @@ def test_a_template_without_chat_is_refused_rather_than_ignored():
         (["./models/none", "hi"], "none: cannot be opened"),
         (["mistrall", "hi"], "no model 'mistrall'; did you mean ministral3 or mistral-small3.2:24b"),
         (["phi"], "no model 'phi'; did you mean phi4 or phi4:14b"),
+        (["buitlin", "hi"], "no model 'buitlin'; did you mean builtin? "),
         (["gemma", "2", "hi"], "no model 'gemma'; did you mean gemma4"),
         (["model.bin", "hi"], "no model 'model.bin'"),
         (["hf.co/a", "hi"], "'hf.co/a' names no model of the hub; give hf.co/OWNER/NAME"),

@@ -14,7 +14,7 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.speculation.acceptance import HEAD
-from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts, QueuedDrafts
 from rwkv_gpu.engine.speculation.lookup import PromptLookup
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gguf.file import GGUFFile
@@ -129,7 +129,7 @@ def test_drafts_of_a_head_change_no_answer(files, name, kv):
 
 
 @pytest.mark.parametrize("name", ON_GPU)
-def test_drafts_of_a_head_on_the_gpu_change_no_answer(files, name, adapter):
+def test_drafts_of_a_head_on_the_gpu_change_no_answer(files, name, adapter, monkeypatch):
     """A draft is made and verified before the host has the result of the one before. Answers equal numpy's."""
     path = files / f"{name}.gguf"
     how = [SamplingParams(temperature=0, max_tokens=24), SamplingParams(temperature=0.9, seed=3, max_tokens=16)]
@@ -154,7 +154,26 @@ def test_drafts_of_a_head_on_the_gpu_change_no_answer(files, name, adapter):
     assert sum(map(bool, following)) > 4, "most steps followed one whose result was not known"
     engine.prefixes.clear()
     assert runner.store.free == free
+    followed, awaited = (drafts_of_head(runner, requests[0], follows, monkeypatch) for follows in (True, False))
+    assert len(awaited[:12]) == 12 and followed[:12] == awaited[:12], "the head read other rows or positions"
     runner.close()
+
+
+def drafts_of_head(runner: Runner, request: Request, follows: bool, monkeypatch) -> list[list[int]]:
+    """Returns the drafts of a real head, round by round, if each round follows the one before, or awaits its result."""
+    take, rounds = QueuedDrafts.take, []
+
+    def taken(drafts: QueuedDrafts) -> dict:
+        found = take(drafts)
+        rounds.extend(found.values())
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QueuedDrafts, "take", taken)
+        patch.setattr(type(runner), "follows", follows)
+        _, engine = answers(runner, [request], speculator(HeadDrafts(runner), most=2))
+    engine.prefixes.clear()
+    return rounds
 
 
 def test_a_lookup_with_the_higher_expected_gain_drafts_instead_of_a_head(files):

@@ -16,7 +16,8 @@ from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.speculation.draft_model import DraftModel, draft_options
 from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
-from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.engine.speculation.speculation import Speculation
+from rwkv_gpu.engine.speculation.speculator import Drafted, Speculator
 from rwkv_gpu.ops.batch import Batch, Segment
 from rwkv_gpu.ops.draw import draw
 from tests.engine.test_engine import drive, ids_of, small, tokens
@@ -361,3 +362,21 @@ def test_a_request_may_ask_for_fewer_drafts_or_none():
         )
         drive(engine)
         assert max(widths) == most
+
+
+@pytest.mark.parametrize(
+    ("unverified", "draft", "fed", "goes"),
+    [(2, [], 3, False), (2, [5], 3, True), (2, [5], 1, False), (0, [], 3, True), (0, [], 1, True)],
+)
+def test_a_step_without_a_draft_or_with_a_prompt_awaits_the_count_of_right_drafts(unverified, draft, fed, goes):
+    sequence = SimpleNamespace(drafting=None, unverified=unverified, fed=fed, ids=[1] * 4, draft=[])
+    gate = SimpleNamespace(on=True, decide=lambda *_: None)
+
+    def propose(*_):
+        sequence.draft = draft
+        return Drafted()
+
+    source = SimpleNamespace(gate=gate, propose=propose, begin=None, close=None, pays=max, compile_seconds=0.0)
+    runner = SimpleNamespace(chunk_size=8, compile_seconds=0.0)
+    speculation = Speculation(source, runner, SimpleNamespace(running=()), lambda: 0.0)
+    assert speculation.propose([sequence], wanted=True) is goes

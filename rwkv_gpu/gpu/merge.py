@@ -6,14 +6,15 @@ A declaration that both have in common occurs once in the merged text; other dec
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .shader import COMMENT, ENABLE, PRELUDE, Linked, Origin
 
-TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|\s+|.", re.DOTALL)
-WORD = re.compile(r"[A-Za-z_]\w*")
-NAMED = ("fn", "const", "alias", "struct", "var")
+BRACKET = re.compile(r"[][(){};]")
+WORD = re.compile(r"(?<![\w.@])[A-Za-z_]\w*\b")  # not a member of a value, and no attribute
+IN_STRUCT = re.compile(WORD.pattern + r"(?!\s*:)")  # not the name of a member
+NAME = re.compile(r"\b(?:fn|const|alias|struct|var)\b(?:\s*<[^>]*>)?\s*(\w+)")
 NUMBER = re.compile(r"@binding\((\d+)\)")
 ENTRY = re.compile(r"@compute\s*@workgroup_size\((\w+)\)")
 BUILTIN = re.compile(r"@builtin\((\w+)\)\s*(\w+)\s*:\s*(\w+)")
@@ -30,28 +31,24 @@ class Both:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declaration at the top level of a module, with all its text."""
+    """One declaration at the top level of a module."""
 
     name: str  # empty for a const_assert and for white space
-    tokens: tuple[str, ...]
+    text: str
 
-    def free(self) -> Iterator[tuple[str, bool]]:
-        """Its tokens, each with a flag whether it may be a name declared by the module."""
-        solid = [token for token in self.tokens if not token.isspace()]
-        around = zip(["", *solid], [*solid[1:], ""], strict=False)
-        struct = "struct" in solid
-        for token in self.tokens:
-            before, after = ("", "") if token.isspace() else next(around)
-            yield token, before not in (".", "@") and not (struct and after == ":")
+    @property
+    def _words(self) -> re.Pattern[str]:
+        """Its words that may be names of declarations."""
+        return IN_STRUCT if re.search(r"\bstruct\b", self.text) else WORD
 
     @functools.cached_property
     def names(self) -> set[str]:
         """All words that may be names of declarations."""
-        return {token for token, free in self.free() if free and WORD.fullmatch(token)}
+        return set(self._words.findall(self.text))
 
     def renamed(self, names: Mapping[str, str]) -> str:
         """Its text with replaced names."""
-        return "".join(names.get(token, token) if free else token for token, free in self.free())
+        return self._words.sub(lambda found: names.get(found[0], found[0]), self.text)
 
 
 def lanes(linked: Linked) -> str:
@@ -67,20 +64,20 @@ def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tu
     """Merges kernels with numbers of workgroups. `same` maps bindings of the second to equal ones of the first."""
     one, other = _declarations(first.source), _declarations(second.source)
     alike = _alike(one, other, dict(same))
-    words = {token for each in (*one, *other) for token in each.tokens}
-    ends = (f"_{n}" for n in itertools.count(1))
-    ours, theirs = itertools.islice((e for e in ends if not any(word.endswith(e) for word in words)), 2)
+    taken = {end for own in (*one, *other) for end in re.findall(r"_\d+\b", own.text)}
+    ours, theirs = itertools.islice((end for n in itertools.count(1) if (end := f"_{n}") not in taken), 2)
     numbers = _numbers(first, second, alike)
+    names = {own.name: own.name + theirs for own in other if own.name and own.name not in alike}
     texts = (
         "".join(each.renamed({"main": f"main{ours}"}) for each in one),
-        "".join(_second(each, alike, {own.name: own.name + theirs for own in other if own.name}) for each in other),
+        "".join("\n" * own.text.count("\n") if own.name in alike else own.renamed(names) for own in other),
     )
     texts = texts[0], NUMBER.sub(lambda found: f"@binding({numbers[int(found[1])]})", texts[1])
     enabled = "".join(sorted({line for linked in (first, second) for line in ENABLE.findall(linked.source)}))
     entry = _entry((first, second), groups, (f"main{ours}", f"main{ours if 'main' in alike else theirs}"))
     whole = "".join((enabled, *texts, entry))
     origins = Origin.generated(PRELUDE, enabled), *first.origins, *second.origins, Origin.generated("entry", entry)
-    memory = any("workgroup" in own.tokens and own.name not in alike for own in other)
+    memory = any(own.name not in alike and re.search(r"\bworkgroup\b", own.text) for own in other)
     return Both(Linked(f"{first.name} & {second.name}", whole, origins), numbers, memory)
 
 
@@ -88,26 +85,16 @@ def _declarations(source: str) -> tuple[Declaration, ...]:
     """The declarations of a shader without comments; the entry point becomes an ordinary function."""
     plain = BUILTIN.sub(r"\2: \3", ENTRY.sub("", ENABLE.sub("\n", COMMENT.sub("", source))))
     found: list[Declaration] = []
-    tokens: list[str] = []
-    depth = 0
-    for token in TOKEN.findall(plain):
-        if not tokens and token.isspace():
-            found.append(Declaration("", (token,)))
-            continue
-        tokens.append(token)
-        depth += (token in "({[") - (token in ")}]")
-        if depth == 0 and token in ";}":
-            found.append(Declaration(_name(tokens), tuple(tokens)))
-            tokens = []
-    return tuple(found)
-
-
-def _name(tokens: Sequence[str]) -> str:
-    words = [token for token in tokens if not token.isspace()]
-    at = next((i for i, word in enumerate(words) if word in NAMED), None)
-    if at is None:
-        return ""
-    return words[words.index(">", at) + 1] if words[at : at + 2] == ["var", "<"] else words[at + 1]
+    start = depth = 0
+    for token in BRACKET.finditer(plain):
+        depth += (token[0] in "({[") - (token[0] in ")}]")
+        if depth == 0 and token[0] in ";}":
+            text = plain[start : token.end()]
+            own = text.lstrip()
+            name = NAME.search(own)
+            found += Declaration("", text[: -len(own)]), Declaration(name[1] if name else "", own)
+            start = token.end()
+    return *found, Declaration("", plain[start:])
 
 
 def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mapping[int, int]) -> set[str]:
@@ -115,7 +102,7 @@ def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mappi
     ours, theirs = ({own.name: own for own in each if own.name} for each in (one, other))
 
     def equal(name: str) -> bool:
-        texts = ["".join(each[name].tokens) for each in (ours, theirs)]
+        texts = [each[name].text for each in (ours, theirs)]
         here, there = (NUMBER.search(text) for text in texts)
         bound = not there or (bool(here) and same.get(int(there[1])) == int(here[1] if here else 0))
         return bound and NUMBER.sub("", texts[0]) == NUMBER.sub("", texts[1])
@@ -134,13 +121,6 @@ def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
     free = itertools.count(max(ours.values()) + 1)
     theirs = second.bindings().items()
     return {n: ours[binding.name] if binding.name in alike else next(free) for n, binding in theirs}
-
-
-def _second(own: Declaration, alike: set[str], names: Mapping[str, str]) -> str:
-    """A declaration of the second kernel with new names; if the first kernel has the same one, only the line ends."""
-    if own.name in alike:
-        return "\n" * "".join(own.tokens).count("\n")
-    return own.renamed({old: new for old, new in names.items() if old not in alike})
 
 
 def _entry(kernels: tuple[Linked, Linked], groups: tuple[int, int], mains: tuple[str, str]) -> str:

@@ -7,7 +7,7 @@ from ..gguf.file import GGUFFile
 
 
 class AnswersDiffer(UserWarning):
-    """The answers of this file differ from llama.cpp's, which ignores a part of it."""
+    """The answers of this file differ from llama.cpp's, which ignores a part of it, or from its publisher's."""
 
 
 # The architectures for which llama.cpp reads these keys. In files of other architectures, users have added them.
@@ -80,10 +80,21 @@ def _swin(file: GGUFFile, arch: str) -> str | None:
     )
 
 
+def _prefix(file: GGUFFile, arch: str) -> str | None:
+    if arch != "hrm_text" or file.metadata.get("hrm_text.hrm.prefix_lm") is not True:
+        return None
+    return (
+        "hrm_text.hrm.prefix_lm is true, so in the publisher's code a token of the prompt sees all of it. Here it sees "
+        "what came before; llama.cpp ignores the key as well"
+    )
+
+
 def _tied(file: GGUFFile, arch: str) -> str | None:
     if arch != "t5" or "output.weight" in file.tensors:
         return None
     return "its embedding is its head, so logits are divided by sqrt(width), as by the publisher. llama.cpp does not"
 
 
-FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (_window, _betas, _bias, _grok, _groves, _swin, _tied)
+FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (
+    *(_window, _betas, _bias, _grok, _groves, _swin, _prefix, _tied),
+)

@@ -61,6 +61,7 @@ DIFFERENT = {
     "grok": ({"grok.router_logit_softcapping": (F32, 20.0)}, "router_logit_softcapping is followed"),
     "grovemoe": ({}, "another formula"),
     "chameleon": ({"chameleon.swin_norm": (BOOL, True)}, "swin_norm is true"),
+    "hrm_text": ({"hrm_text.hrm.prefix_lm": (BOOL, True)}, "prefix_lm is true"),
 }
 
 

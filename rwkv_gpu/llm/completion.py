@@ -117,6 +117,11 @@ class Completion:
             raise BadInput(f"the answer {shorten(self.text)} cannot be parsed: {why}") from None
 
     @property
+    def outputs(self) -> tuple["Completion"]:
+        """This completion alone, where vLLM has all answers to a prompt."""
+        return (self,)
+
+    @property
     def truncated(self) -> bool:
         """True if `max_tokens` or the context cut the answer before the model, a stop string or a grammar ended it."""
         return self.finish_reason == "length"

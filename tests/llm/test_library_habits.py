@@ -41,6 +41,8 @@ def test_the_class_opens_a_model_as_in_vllm():
         assert isinstance(one, rwkv_gpu.LLM)
         assert one.info.fingerprint != two.info.fingerprint
         assert two.info.sequences == 2
+        (answer,) = one.generate(["a"], rwkv_gpu.SamplingParams(max_tokens=2))
+        assert (answer.outputs[0].text, answer.outputs[0].finish_reason) == (answer.text, "length")
     with rwkv_gpu.load(TINY, device="cpu") as three:
         assert type(three) is rwkv_gpu.LLM
 

@@ -54,9 +54,10 @@ class Bursts:
 
     def wait(self, stopped: Callable[[], bool]) -> None:
         """Waits for input. Raises KeyboardInterrupt if `stopped` returns true first."""
-        while os.name != "nt" and not self._ready(PAUSE):  # a signal interrupts reading there
-            if stopped():
-                raise KeyboardInterrupt
+        with contextlib.suppress(OSError):  # on Windows, `select` works for sockets only; a signal ends reading there
+            while not select.select([self._fd], [], [], PAUSE)[0]:
+                if stopped():
+                    raise KeyboardInterrupt
 
     def drop(self) -> None:
         """Drops input that is being read: on Ctrl-C, the terminal drops its unread input as well."""

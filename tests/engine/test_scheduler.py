@@ -2,11 +2,12 @@
 
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -204,3 +205,12 @@ def test_a_paused_sequence_keeps_its_slot_until_another_waits_and_none_is_free()
         slots = SimpleNamespace(**idle, waiting=waiting, free=free, park=lambda parked=parked: parked.append(True))
         assert not list(Slots.admit(slots))
         assert bool(parked) == bool(waiting and not free)
+
+
+@pytest.mark.parametrize(("done", "reason"), [(False, None), (True, "stop")])
+def test_host_work_without_tokens_is_an_update_only_if_it_ends_the_answer(done, reason):
+    sequence = TokenSequence(Request([1, 2], SamplingParams(max_tokens=50)), 10, None)
+    sequence.work = Future()
+    sequence.work.set_result(([], None, done))
+    assert sequence.take_work() is done
+    assert sequence.finish_reason == reason

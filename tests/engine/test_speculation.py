@@ -380,3 +380,6 @@ def test_a_step_without_a_draft_or_with_a_prompt_awaits_the_count_of_right_draft
     runner = SimpleNamespace(chunk_size=8, compile_seconds=0.0)
     speculation = Speculation(source, runner, SimpleNamespace(running=()), lambda: 0.0)
     assert speculation.propose([sequence], wanted=True) is goes
+    for gate.on, wanted in ((True, False), (False, True)):
+        speculation.propose([sequence], wanted=wanted)
+        assert not sequence.draft, "it drafts if drafts are wanted and pay"

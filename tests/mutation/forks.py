@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -26,6 +27,7 @@ from tests.mutation.changes import Change
 
 MEMORY = 12 << 30  # address space of a fork: an endless loop might allocate without end
 PATIENCE, CPU_PATIENCE = 20.0, 5.0  # seconds that a test may take in addition to a multiple of its usual time
+FAILED = re.compile("(FAILED|ERROR) ")  # lines of a summary by pytest
 TIMES = 5
 
 
@@ -177,8 +179,12 @@ class Forks:
             if not tests and change.scope and self.recorded < {item.path for item in self.items}:
                 return "survives: no test of its module runs it"
             if not tests or (loaded and not fits):
-                return self._imported(tests or self._tests(change, str(file), whole=True))
-            killer = self._killer(tests, functions, code)
+                run, tests = self._imported, tests or self._tests(change, str(file), whole=True)
+                if not tests:
+                    return "survives: no test runs it"
+            else:
+                run = partial(self._killer, functions=functions, code=code)
+            killer = run(tests)
         finally:
             file.write_bytes(before)
         if killer is None:
@@ -186,7 +192,8 @@ class Forks:
         if killer < 0:
             return "caught by its time, or by the end of its process"
         if killer not in self.sound:
-            if self._killer([killer], [], None) is not None:
+            again = self._imported if run == self._imported else partial(self._killer, functions=[], code=None)
+            if again([killer]) is not None:
                 del self.seconds[killer]
                 print(f"fails without a change: {self.items[killer].nodeid}", flush=True)
                 return self._verdict(change)
@@ -220,22 +227,20 @@ class Forks:
         status, killer = in_fork(run)
         return killer if status == 0 else -1
 
-    def _imported(self, tests: list[int]) -> str:
-        """Returns the result of a change that needs a new process, because it affects imports."""
-        if not tests:
-            return "survives: no test runs it"
-        Path("tests_to_run").write_text("\n".join(self.items[number].nodeid for number in tests))
+    def _imported(self, tests: list[int]) -> int | None:
+        """Returns the first test that fails in a new process, for a change that affects imports; -1 after a timeout."""
+        names = {self.items[number].nodeid: number for number in tests}
+        Path("tests_to_run").write_text("\n".join(names))
         limit = TIMES * sum(self.seconds[number] for number in tests) + 3 * PATIENCE
         command = [sys.executable, "-m", "pytest", *ARGUMENTS, "-x", "@tests_to_run"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
-            return "caught by its time"
+            return -1
         if done.returncode == 0:
-            return f"survives {len(tests)} tests in a new process"
-        return "caught: " + next(
-            (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), ""
-        )
+            return None
+        failed = (line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if FAILED.match(line))
+        return next((names[name] for name in failed if name in names), -1)
 
 
 def in_fork(work: Callable[[], object]) -> tuple[int, object]:

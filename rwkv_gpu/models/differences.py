@@ -17,6 +17,18 @@ READS_WINDOWS = {
     *("gemma4", "gpt-oss", "granite_swa", "laguna", "lfm2", "lfm2moe", "llama4", "maple", "mellum", "mimo2"),
     *("deepseek4", "dots3note", "modern-bert", "muse-glimmer", "olmo2", "plamo3", "smallthinker", "spark2_5", "step35"),
 }
+FLAGS = {  # keys that llama.cpp ignores, by architecture, and what they mean if they are true
+    "chameleon": (
+        "swin_norm",
+        "a feed-forward reads the sum after attention, as in the publisher's code. llama.cpp ignores what came before, "
+        "and answers differently",
+    ),
+    "hrm_text": (
+        "hrm.prefix_lm",
+        "in the publisher's code a token of the prompt sees all of it. Here it sees what came before; llama.cpp "
+        "ignores the key as well",
+    ),
+}
 BETAS = {"yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}  # defaults of YaRN in llama.cpp
 
 
@@ -71,22 +83,10 @@ def _groves(_: GGUFFile, arch: str) -> str | None:
     return "its smaller experts are computed as the publisher does. llama.cpp has another formula"
 
 
-def _swin(file: GGUFFile, arch: str) -> str | None:
-    if arch != "chameleon" or file.metadata.get("chameleon.swin_norm") is not True:
-        return None
-    return (
-        "chameleon.swin_norm is true, so a feed-forward reads the sum after attention, as in the publisher's code. "
-        "llama.cpp ignores what came before, and answers differently"
-    )
-
-
-def _prefix(file: GGUFFile, arch: str) -> str | None:
-    if arch != "hrm_text" or file.metadata.get("hrm_text.hrm.prefix_lm") is not True:
-        return None
-    return (
-        "hrm_text.hrm.prefix_lm is true, so in the publisher's code a token of the prompt sees all of it. Here it sees "
-        "what came before; llama.cpp ignores the key as well"
-    )
+def _flag(file: GGUFFile, arch: str) -> str | None:
+    name, meaning = FLAGS.get(arch, ("", ""))
+    key = f"{arch}.{name}"
+    return f"{key} is true, so {meaning}" if file.metadata.get(key) is True else None
 
 
 def _tied(file: GGUFFile, arch: str) -> str | None:
@@ -95,6 +95,4 @@ def _tied(file: GGUFFile, arch: str) -> str | None:
     return "its embedding is its head, so logits are divided by sqrt(width), as by the publisher. llama.cpp does not"
 
 
-FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (
-    *(_window, _betas, _bias, _grok, _groves, _swin, _prefix, _tied),
-)
+FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (_window, _betas, _bias, _grok, _groves, _flag, _tied)

@@ -179,11 +179,13 @@ class Forks:
             if not tests and change.scope and self.recorded < {item.path for item in self.items}:
                 return "survives: no test of its module runs it"
             if not tests or (loaded and not fits):
-                run, tests = self._imported, tests or self._tests(change, str(file), whole=True)
+                run = control = self._imported
+                tests = tests or self._tests(change, str(file), whole=True)
                 if not tests:
                     return "survives: no test runs it"
             else:
                 run = partial(self._killer, functions=functions, code=code)
+                control = partial(self._killer, functions=[], code=None)
             killer = run(tests)
         finally:
             file.write_bytes(before)
@@ -192,8 +194,7 @@ class Forks:
         if killer < 0:
             return "caught by its time, or by the end of its process"
         if killer not in self.sound:
-            again = self._imported if run == self._imported else partial(self._killer, functions=[], code=None)
-            if again([killer]) is not None:
+            if control([killer]) is not None:
                 del self.seconds[killer]
                 print(f"fails without a change: {self.items[killer].nodeid}", flush=True)
                 return self._verdict(change)

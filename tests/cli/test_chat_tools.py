@@ -74,10 +74,10 @@ def test_the_user_is_not_asked_about_an_unknown_tool(capsys):
 
 
 def test_no_tool_runs_without_a_terminal_to_ask_on():
-    def nobody(*_):
+    def no_answer(*_):
         raise EOFError
 
-    chat_tools = ChatTools(Servers(), Screen(color=False), SimpleNamespace(choose=nobody))
+    chat_tools = ChatTools(Servers(), Screen(color=False), SimpleNamespace(choose=no_answer))
     with pytest.raises(BadInput, match="-y allows all calls"):
         results(chat_tools, "1")
 

@@ -92,7 +92,7 @@ def _checked(value: Any, path: Path) -> Stored:
     width = WIDTHS[value.numbers.type]
     if not all(type(n) is int for n in (value.offset, *value.shape)):
         raise TypeError("a shape or an offset is not a whole number")
-    if min(value.offset, *value.shape) < 0 or (value.offset + math.prod(value.shape)) * width > value.numbers.nbytes:
+    if min([value.offset, *value.shape]) < 0 or (value.offset + math.prod(value.shape)) * width > value.numbers.nbytes:
         raise ValueError("a tensor is longer than its numbers")
     return Stored(path, value.numbers.start + value.offset * width, value.numbers.type, tuple(value.shape))
 

@@ -20,10 +20,10 @@ class Storage:
 class Tensor:
     """A tensor that pickles like one of torch."""
 
-    def __init__(self, rebuild, storage: Storage, strides=None) -> None:
-        shape = storage.array.shape
+    def __init__(self, rebuild, storage: Storage, strides=None, offset=0, shape=None) -> None:
+        shape = storage.array.shape if shape is None else shape
         strides = strides or tuple(int(np.prod(shape[at + 1 :])) for at in range(len(shape)))
-        self.parts = rebuild, (storage, 0, shape, strides, False, OrderedDict())
+        self.parts = rebuild, (storage, offset, shape, strides, False, OrderedDict())
 
     def __reduce__(self):
         return self.parts
@@ -45,11 +45,11 @@ def torch_names(monkeypatch):
     return package, utils
 
 
-def save(path, torch, arrays, kind="FloatStorage", more=None, strides=None):
+def save(path, torch, arrays, kind="FloatStorage", more=None, **place):
     """Writes a dict of tensors in the format of torch.save."""
     package, utils = torch
     stored = {name: Storage(getattr(package, kind), str(n), array) for n, (name, array) in enumerate(arrays.items())}
-    tensors = {name: Tensor(utils._rebuild_tensor_v2, one, strides) for name, one in stored.items()}
+    tensors = {name: Tensor(utils._rebuild_tensor_v2, one, **place) for name, one in stored.items()}
     target = io.BytesIO()
 
     class Pickler(pickle.Pickler):

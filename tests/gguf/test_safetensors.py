@@ -48,6 +48,10 @@ def test_numbers_of_every_type_are_read(tmp_path, kind):
         ({"dtype": "F32", "shape": [1 << 62, 4], "data_offsets": [0, 16]}, "another size"),
         ({"dtype": "F32", "shape": [-1, -4], "data_offsets": [0, 16]}, "beyond the end"),
         ({"dtype": "F32", "shape": [4.0], "data_offsets": [0, 16]}, "not a list of whole numbers"),
+        ({"dtype": "F32", "shape": [4], "data_offsets": [0, 16, 16]}, "beyond the end"),
+        ({"dtype": "F32", "shape": [4], "data_offsets": [12, 0]}, "beyond the end"),
+        ({"dtype": "F32", "shape": [1] * 8 + [4], "data_offsets": [0, 16]}, "beyond the end"),
+        ({"dtype": "F32", "shape": 4, "data_offsets": [0, 16]}, "not a list of whole numbers"),
         ({"dtype": "I64", "shape": [2], "data_offsets": [0, 16]}, "its numbers are I64"),
         ({"dtype": "F32", "shape": [4]}, "data_offsets"),
         ([], "not an object"),
@@ -58,7 +62,14 @@ def test_an_entry_with_false_sizes_is_refused(tmp_path, entry, message):
     path.write_bytes(whole({"a": ("F32", np.ones(4))}, a=entry))
     with pytest.raises(BadFile, match=message) as caught:
         read_safetensors(path, ALL)
-    assert str(caught.value).isprintable()
+    assert str(caught.value).startswith(f"{path}: ") and str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (1, 1, 1, 1, 1, 1, 2, 2)])
+def test_shapes_without_numbers_and_of_eight_dimensions_are_read(tmp_path, shape):
+    path = tmp_path / "x.st"
+    path.write_bytes(whole({"a": ("F32", np.ones(shape))}))
+    assert read_safetensors(path, ALL)["a"].shape == shape
 
 
 def test_a_header_that_the_file_or_the_limit_does_not_hold_is_not_read(tmp_path):

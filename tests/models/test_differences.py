@@ -103,6 +103,25 @@ def test_a_bad_override_is_refused_in_one_line(bad):
     assert "override" in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        ({"k" * 256: 1}, {"k" * 257: 1}),
+        ({"k": "x" * 127}, {"k": "x" * 128}),
+        ({"k": (1 << 63) - 1}, {"k": 1 << 63}),
+        ({"k": -(1 << 63)}, {"k": -(1 << 63) - 1}),
+        ({"k": True}, {3: True}),
+        ({"k": 1.5}, {"k": float("-inf")}),
+        (["k=int:1"], ["k=int:1", 3]),
+        ((), {"": 1}),
+    ],
+)
+def test_an_override_reaches_its_limits_and_does_not_exceed_them(within, beyond):
+    assert list(overrides_of(within)) == [given.partition("=")[0] for given in within]
+    with pytest.raises(BadInput, match="override"):
+        overrides_of(beyond)
+
+
 def test_the_command_line_takes_overrides(tmp_path):
     path = phi3(tmp_path, 0)
     given = ["generate", str(path), "-p", "a", "-n", "1", "--device", "cpu", "--override-kv", "phi3.block_count=int:9"]

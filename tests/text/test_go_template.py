@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from rwkv_gpu.errors import BadTemplate
-from rwkv_gpu.text.go_template import MOST, as_jinja
+from rwkv_gpu.text.go_template import DEEPEST, MOST, as_jinja
 from rwkv_gpu.text.template import ChatTemplate
 
 TURN = """{{ if .System }}<|system|>
@@ -84,6 +84,8 @@ def test_a_template_over_messages_renders_loops_variables_and_tools():
         ("{{ range .Messages }}{{ if eq .Role `user` }}{{ break }}{{ end }}{{ .Role }}{{ end }}", "system"),
         ("{{ (index .Messages 2).Content | len }}", "1"),
         ("a  {{- 1 -}}  b{{/* no */}}", "a1b"),
+        ("a {{-1}}{{/* }} */}} b", "a -1 b"),
+        ("{{ len (slice .Messages 1 3) }}", "2"),
         ('{{ "\\u0041\\n\\"" }}{{ `\\n` }}', 'A\n"\\n'),
         ("{{ if .IsThinkSet }}{{ .Think }}{{ end }}.", "."),
         ("{{ range .Messages }}{{ range $.Tools }}x{{ else }}-{{ end }}{{ end }}", "----"),
@@ -124,6 +126,20 @@ def test_a_go_template_without_a_translation_is_refused_with_the_reason(source, 
         as_jinja(source)
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("most", "source"),
+    [
+        (MOST, lambda n: "x" * n),
+        (DEEPEST, lambda n: "{{" + "(" * n + "1" + ")" * n + "}}"),
+        (DEEPEST, lambda n: "{{ if 1 }}" * n + "{{ end }}" * n),
+    ],
+)
+def test_a_template_reaches_its_limits_and_does_not_exceed_them(most, source):
+    as_jinja(source(most))
+    with pytest.raises(BadTemplate):
+        as_jinja(source(most + 1))
 
 
 def test_hostile_templates_are_translated_or_refused_in_bounded_time():

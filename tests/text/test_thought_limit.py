@@ -128,3 +128,7 @@ def test_ends_of_texts_inside_characters_are_found():
             assert ends_inside_character(b"x" + data[:cut])
     for data in (b"", b"\x80", b"\x80" * 9, b"a\xff\xff\xff\xff"):
         assert ends_inside_character(data) is (data[-1:] == b"\xff")
+    for first in range(0x100):
+        size = 1 + sum(first >= least for least in (0xC0, 0xE0, 0xF0))
+        for more in range(4 if first < 0x80 or first >= 0xC0 else 0):
+            assert ends_inside_character(bytes([first]) + b"\x80" * more) is (more + 1 < size)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.ops.graph import Graph, Node, Op
+from rwkv_gpu.ops.lowering import lower
 from rwkv_gpu.ops.nodes import Copy, Gemm, Norm, Quantise
 from rwkv_gpu.ops.nodes.prologue import NormRows
 from rwkv_gpu.ops.passes import NAMES, PASSES, RULES
@@ -298,6 +300,32 @@ def test_a_pass_fires_up_to_the_rows_that_the_tuning_names():
         recorder = ready(name)
         most_rows(field, 0)(recorder)
         assert run(name, recorder) > 0, name
+
+
+# Gated attention may bind two more: scales of quantised keys and values.
+FEWER = {"gate_into_attention": 2}
+
+
+def widest(name: str, limit: int) -> int | None:
+    """Returns the most buffers that a dispatch binds, where a pass fires on a device with this limit; else None."""
+    recorder = ready(name)
+    can(max_storage_buffers=limit)(recorder)
+    if run(name, recorder) == 0:
+        return None
+    for one in PASSES[NAMES.index(name) + 1 :]:
+        one.run(recorder.graph, recorder.target)
+    places = {
+        state.name: Slice(recorder.device.buffer(1 << 20, "state"), 0, 1 << 20) for state in EXAMPLES[name].states
+    }
+    dispatches = lower(recorder.graph, recorder.target, replace(recorder.memory, states=places))
+    return max(sum(binding.access != "uniform" for binding in one.bindings.values()) for one in dispatches)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pass_fires_on_every_device_that_binds_the_buffers_of_its_dispatch(name):
+    if widest(name, 4) is None:
+        least, bound = next((limit, found) for limit in range(5, 17) if (found := widest(name, limit)) is not None)
+        assert bound == least - FEWER.get(name, 0)
 
 
 def test_each_pass_is_a_rule_or_has_its_conditions_here():

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def test_a_bad_file_is_refused_in_one_line_with_the_reason(bad: Bad, tmp_path: P
     assert bad.says in message
     assert message.isprintable()
     assert len(message) < 400 + len(str(path))
+    assert " at byte " not in message or re.fullmatch(r".*: [a-z'].* at byte \d+: found .+, expected .+", message)
 
 
 def test_every_bad_file_has_a_different_name() -> None:

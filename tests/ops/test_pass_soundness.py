@@ -302,6 +302,28 @@ def test_a_pass_fires_up_to_the_rows_that_the_tuning_names():
         assert run(name, recorder) > 0, name
 
 
+@pytest.mark.parametrize(
+    ("columns", "fused"),
+    [
+        ((512, 8, 8, 8), True),  # the most columns of a matrix
+        ((516, 8, 8, 8), False),
+        ((510, 8, 8, 8), False),  # loads have four numbers
+        ((384, 384, 384, 384), True),  # the most loads of a workgroup
+        ((384, 384, 384, 388), False),
+    ],
+)
+def test_a_time_mix_computes_matrices_that_fit_its_registers(columns, fused):
+    recorder = ready("lora_into_time_mix")
+    outer = [node for node in recorder.graph.nodes if isinstance(node.op, Gemm)][-1]
+    shapes = [
+        replace(one.weight, shape=(one.weight.shape[0], count))
+        for one, count in zip(outer.op.products, columns, strict=True)
+    ]
+    products = tuple(replace(one, weight=weight) for one, weight in zip(outer.op.products, shapes, strict=True))
+    recorder.graph.replace(outer, replace(outer.op, products=products))
+    assert run("lora_into_time_mix", recorder) == fused
+
+
 # Gated attention may bind two more: scales of quantised keys and values.
 FEWER = {"gate_into_attention": 2}
 

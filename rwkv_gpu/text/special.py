@@ -36,7 +36,7 @@ class SpecialTokens:
 class _Finder:
     """Finds special tokens in time independent of their number.
 
-    Vocabularies have tokens of 2 to 31 equal bytes, such as spaces. All of them occur at almost every byte of a long
+    Vocabularies have tokens of 1 to 31 equal bytes, such as spaces. All of them occur at almost every byte of a long
     run. So they are searched in whole runs, not at each byte.
     """
 
@@ -44,18 +44,17 @@ class _Finder:
         self._ids: dict[bytes, int] = {}
         for text, token in tokens:
             self._ids.setdefault(text, token)
-        repeated = {text[:1] for text in self._ids if len(text) > 1 and _is_run(text)}
-        self._of_runs: dict[bytes, list[tuple[int, int]]] = {byte: [] for byte in repeated}  # lengths and ids, by byte
-        for text in sorted(self._ids, key=len):
-            if text[:1] in repeated and _is_run(text):
-                self._of_runs[text[:1]].append((len(text), self._ids[text]))
+        texts = sorted(filter(None, self._ids), key=len)
+        self._of_runs: dict[bytes, list[tuple[int, int]]] = {}  # lengths and ids, by byte
+        for text in filter(_is_run, texts):
+            self._of_runs.setdefault(text[:1], []).append((len(text), self._ids[text]))
         self._lengths: dict[bytes, list[int]] = {}  # lengths of other tokens by their first two bytes
-        others = [text for text in self._ids if text[:1] not in repeated or not _is_run(text)]
+        others = [text for text in texts if not _is_run(text)]
         for length, start in sorted({(len(text), text[:2]) for text in others}):
             self._lengths.setdefault(start, []).append(length)
         self._starts = re.compile(_any_of({text[:1] for text in others}), re.DOTALL)
         least = min((lengths[0][0] for lengths in self._of_runs.values()), default=1)
-        self._runs = re.compile(b"(%b)\\1{%d,}" % (_any_of(repeated), least - 1), re.DOTALL)
+        self._runs = re.compile(b"(%b)\\1{%d,}" % (_any_of(self._of_runs.keys()), least - 1), re.DOTALL)
 
     def find(self, text: bytes) -> list[Place]:
         """The tokens in order. Longer ones take precedence over shorter ones anywhere; then the lower id."""
@@ -87,11 +86,10 @@ class _Finder:
         """The start and length of each token that is not a run and occurs, including overlapping ones."""
         for match in steps(self._starts.finditer(text)):
             at = match.start()
-            for start in (text[at : at + 1], text[at : at + 2]):
-                for length in self._lengths.get(start, ()):
-                    token = self._ids.get(text[at : at + length])
-                    if token is not None and at + length <= len(text):
-                        yield at, length, token
+            for length in self._lengths.get(text[at : at + 2], ()):
+                token = self._ids.get(text[at : at + length])
+                if token is not None and at + length <= len(text):
+                    yield at, length, token
 
 
 def _is_run(text: bytes) -> bool:

@@ -69,7 +69,7 @@ class Stats:
     @property
     def timings(self) -> dict[str, Any]:
         """Counts, milliseconds and rates under the names of llama-server."""
-        prompt, steps = self.prompt_tokens - self.reused_tokens, max(0, self.new_tokens - 1)
+        prompt = self.prompt_tokens - self.reused_tokens
         drafts = {"draft_n": self.drafted_tokens, "draft_n_accepted": self.accepted_tokens}
         return {
             "cache_n": self.reused_tokens,
@@ -79,15 +79,20 @@ class Stats:
             "prompt_per_second": self.prompt_rate,
             "predicted_n": self.new_tokens,
             "predicted_ms": 1e3 * self.decode_seconds,
-            "predicted_per_token_ms": 1e3 * self.decode_seconds / steps if steps else 0.0,
+            "predicted_per_token_ms": 1e3 * self.decode_seconds / self._steps if self._steps else 0.0,
             "predicted_per_second": self.decode_rate,
             **(drafts if self.drafted_tokens else {}),
         }
 
     @property
     def decode_rate(self) -> float:
-        """New tokens per second. The first token is not counted, as it comes with the prompt."""
-        return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds and self.new_tokens > 1 else 0.0
+        """New tokens per second."""
+        return self._steps / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def _steps(self) -> int:
+        """New tokens without the first one, which comes with the prompt."""
+        return max(0, self.new_tokens - 1)
 
 
 @dataclass(frozen=True, repr=False)

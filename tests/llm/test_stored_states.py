@@ -303,6 +303,30 @@ def test_a_fetch_that_is_not_surely_faster_is_hedged_after_a_tenth_of_computing(
     assert rule.waits(100, 20_000) == 2.0
 
 
+def test_a_fetch_that_takes_as_long_as_computing_does_not_pay():
+    rule = FetchRule()
+    assert [rule.pays_to_restore(1000, tokens) for tokens in (0, 1)] == [False, True]  # nothing is measured
+    measured(rule, 1e3, 1e3)
+    assert [rule.pays(1000, tokens) for tokens in (1000, 1001)] == [False, True]
+    assert rule.waits(10_000, 20_000) == 15.0  # exactly half of computing is surely faster
+    rule.restored.add(1e3, 1.0)
+    assert [rule.pays_to_restore(1000, tokens) for tokens in (1000, 1001)] == [False, True]
+    assert rule.patience(1) == 0.01
+    rule.asked.add(1, 0.5)
+    assert rule.fetching(1000) == 0.5 + 1.0 + 1.0
+
+
+def test_a_rate_is_recent_for_less_than_a_minute_and_finite_for_no_time():
+    now = [0.0]
+    rate = Rate(lambda: now[0])
+    rate.add(2, 0.0)
+    assert rate.value == 2e6
+    recent = []
+    for now[0] in (59.0, 60.0):
+        recent.append(rate.recent)
+    assert recent == [rate.value, None]
+
+
 def hedging(llm) -> None:
     """The rule fetches a state and starts the computation at the same time."""
     rule = llm.states.rule

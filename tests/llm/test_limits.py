@@ -42,7 +42,15 @@ def other_vocabulary(count: int) -> None:
     drafts.check_vocabulary("a", range(count), range(8))  # type: ignore[arg-type]
 
 
+def request_images(count: int) -> None:
+    one = SimpleNamespace(tokens=1, identity=b"", picture=None)
+    album = images.Album(SimpleNamespace(image=lambda *_: one, context=None))  # type: ignore[arg-type]
+    for _ in range(count):
+        album.add(b"", "images[0]")
+
+
 MOST = {
+    "images": (images.MOST_IMAGES, request_images),
     "answers": (chat_completion.MOST, chat_completion.answers),
     "cache_salt": (chat_completion.LONGEST_SALT, lambda n: chat_completion.salt_field({"cache_salt": "x" * n})),
     "chat_template_kwargs": (chat_completion.MOST_VARIABLES, template_variables),

@@ -53,6 +53,8 @@ def test_a_modelfile_is_read_instruction_by_instruction():
     )  # fmt: skip
     assert parse(TEXT.replace("\n", "\r\n")) == file
     assert parse("from a b.gguf\nsystem hello there").base == "a b.gguf"
+    quoted = {'"': '"', '""': "", '"a"': "a", '"a': '"a', '"""a"""': "a", '"""a\n"""': "a\n"}
+    assert {text: parse(f"FROM a\nSYSTEM {text}").system for text in quoted} == quoted
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.engine.cache.prefix_index import TOKEN, key_of
+from rwkv_gpu.engine.state_file import ModelId
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
 from rwkv_gpu.llm.stored_states import BLOCK, MOST_FETCHES, MOST_LENGTHS, StoredStates, _lengths
 from rwkv_gpu.stores import MemoryStore, StoreDown
+from rwkv_gpu.stores.sealed import SealedStore
 from tests.engine.test_adapters import write
 from tests.engine.test_initial_state import NAME as TUNED
 from tests.engine.test_initial_state import tuned
@@ -184,6 +186,73 @@ def test_damaged_states_are_logged_once_a_minute_with_the_number_of_others(caplo
     lines = [one.fields for one in caplog.records if one.name == "rwkv_gpu.states"]
     assert [one["others"] for one in lines] == [0, 2] and all("\n" not in one["reason"] for one in lines)
     assert states.counts.refused == 4
+
+
+@pytest.fixture
+def states():
+    """Returns stored states without a model; the tokens of a state are its rows."""
+    model = SimpleNamespace(start=lambda: None, digest=lambda: "f", model_id=lambda: ModelId("f"))
+    with closing(StoredStates(SealedStore(MemoryStore(), KEY), model, "", "")) as states:
+        yield states
+
+
+def rows(tokens: int) -> tuple[bytes, dict[str, np.ndarray]]:
+    return key_of(list(range(tokens))), {"x": np.arange(tokens, dtype=np.float32)}
+
+
+def test_only_states_of_a_whole_block_are_stored_and_fetched(states):
+    for tokens in (BLOCK - 1, BLOCK):
+        text, state = rows(tokens)
+        assert states.lacks(text) is (tokens == BLOCK)
+        states.measured(tokens, 1.0)
+        assert (states.rule.computed.value is not None) is (tokens == BLOCK)
+        states.keep(text, state)
+        states._writing.submit(int).result()
+        assert states.counts.stored == (tokens == BLOCK)
+    assert not states.lacks(text)
+    ids = list(range(BLOCK + 1))
+    assert states.find(ids[:BLOCK]) is None, "the last token of a prompt is computed"
+    found, arrays = states.find(ids)
+    assert (found, arrays["x"].tolist()) == (text, [*range(BLOCK)])
+    assert states.find(ids, known=1) is None, "it saves less than a block"
+
+
+def test_a_state_is_fetched_for_each_of_its_beginnings_and_for_no_longer_text(states):
+    text, state = rows(3 * BLOCK)
+    states.write(text, state, (BLOCK, 2 * BLOCK))
+    for tokens in (BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 1):
+        length = (tokens - 1) // BLOCK * BLOCK
+        found, arrays = states.find(list(range(tokens)))
+        assert (len(found) // TOKEN, arrays["x"].tolist()) == (length, [*range(length)])
+    key = states._prefixes(text).state(3 * BLOCK)
+    assert states._fetched(key, 3 * BLOCK) is not None
+    assert states._fetched(key, 3 * BLOCK + 1) is None and states.counts.refused == 1
+
+
+def test_the_states_that_wait_to_be_written_are_limited_and_a_single_one_may_be_larger(states, monkeypatch):
+    text, state = rows(BLOCK)
+    size = state["x"].nbytes
+    gate = threading.Event()
+    for most, kept in ((size - 1, 1), (2 * size - 1, 1), (2 * size, 2)):
+        monkeypatch.setattr("rwkv_gpu.llm.stored_states.MOST_WAITING", most)
+        gate.clear()
+        states._writing.submit(gate.wait)
+        before, full = states.counts.stored, []
+        for _ in range(3):
+            states.keep(text, state)
+            full.append(states.is_full)
+        assert full == [number * size > most // 2 for number in (min(one, kept) for one in (1, 2, 3))]
+        gate.set()
+        states._writing.submit(int).result()
+        assert states.counts.stored - before == kept
+
+
+def test_the_memory_of_stored_prefixes_is_limited_to_the_latest(states, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.llm.stored_states.MOST_KNOWN", 2)
+    texts = [bytes([number]) * TOKEN * BLOCK for number in range(3)]
+    for text in texts:
+        states._note(text)
+    assert [states.lacks(text) for text in texts] == [True, False, False]
 
 
 class Down:

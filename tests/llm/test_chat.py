@@ -1,10 +1,13 @@
 """Chats: turns, undo and edits, and the number of tokens of a question."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, BadTemplate, ContextFull
+from rwkv_gpu.llm.chat_format import Message
 from rwkv_gpu.llm.completion import sampling
 from rwkv_gpu.text.thinking import Opened
 from tests.golden_files import OWN, golden
@@ -250,6 +253,22 @@ def test_a_chat_that_may_be_truncated_continues_past_the_context():
         with pytest.raises(ContextFull, match="truncate"):
             for turn in range(20):
                 plain.send(f"Say {turn}.")
+
+
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_a_truncated_prompt_keeps_all_that_fits_and_is_else_cut_to_half_of_the_context(rnn, system):
+    chat = rnn.chat(system, template="chatml", truncate="left")
+    turns = [Message(role, "word " * (turn + 1)) for turn in range(4) for role in ("user", "assistant")][:-1]
+    first, answer = len(chat.messages), 3
+    messages = (*chat._messages, *turns)
+    starts = range(first, len(messages), 2)
+    sizes = [len(chat._asked(messages[:first] + messages[start:]).transcript.ids) for start in starts]
+    for context in range(sizes[-1], sizes[0] + 6):
+        chat._llm, chat._first = SimpleNamespace(context=context), 0
+        found = len(chat._prompt(messages, answer).transcript.ids)
+        halves = [size for size in sizes if size <= context // 2]
+        assert found == (sizes[0] if sizes[0] + answer <= context else (halves or sizes)[0 if halves else -1]), context
+        assert len(chat._prompt(messages, answer).transcript.ids) == found, "the next prompt begins at the same turn"
 
 
 def test_an_invalid_truncate_names_the_valid_values():

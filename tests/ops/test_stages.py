@@ -23,23 +23,35 @@ from rwkv_gpu.ops.vocabulary import Rms, Weight
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fusion.md"
 HEAD = "| stage | form |"
 PRODUCTS = [kernel for kernel in KERNELS.values() if isinstance(kernel, GemmKernel)]
+ALL = [*PRODUCTS, SPLITK_REDUCE]
+WHOLE_ROWS = [kernel for kernel in PRODUCTS if kernel.accepts(NormRows.fusions["layer norm"])]
 
 
-def cell(kernel, form: str, parts) -> str:
-    if kernel.accepts(parts):
-        return "yes"
-    return "before" if form == "RMS norm" and isinstance(kernel, GemmKernel) and kernel.fuses_norm else ""
+def named(kernels) -> str:
+    """Returns the names of kernels, shortened if they are all, nearly all, or those that see whole rows of x."""
+    left = [kernel for kernel in ALL if kernel not in kernels]
+    if len(left) < 4:
+        return "all" + (" but " + _names(left) if left else "")
+    if all(kernel in kernels for kernel in WHOLE_ROWS):
+        return ", ".join(["whole rows", *filter(None, [_names([one for one in kernels if one not in WHOLE_ROWS])])])
+    return _names(kernels)
+
+
+def _names(kernels) -> str:
+    return ", ".join(f"`{kernel.name.rpartition('/')[2]}`" for kernel in kernels)
 
 
 def table() -> str:
     """Returns the table of stages by kernels. Kernels that read quantised rows have them normed earlier."""
-    kernels = [*PRODUCTS, SPLITK_REDUCE]
-    names = [f"`{kernel.name.rpartition('/')[2]}`" for kernel in kernels]
-    lines = [f"{HEAD} {' | '.join(names)} |", "|" + "---|" * (len(names) + 2)]
+    lines = [f"{HEAD} kernels |", "|---|---|---|"]
     for stage in STAGES:
+        forms: dict[str, list[str]] = {}
         for form, parts in stage.fusions.items():
-            cells = [cell(kernel, form, parts) for kernel in kernels]
-            lines.append(f"| {stage.__name__} | {form} | {' | '.join(cells)} |")
+            accepted = [kernel for kernel in ALL if kernel.accepts(parts)]
+            before = [one for one in PRODUCTS if form == "RMS norm" and one not in accepted and one.fuses_norm]
+            more = f"; before: {_names(before)}" if before else ""
+            forms.setdefault(named(accepted) + more, []).append(form)
+        lines += [f"| {stage.__name__} | {'; '.join(each)} | {kernels} |" for kernels, each in forms.items()]
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, CacheFull, DeviceLost
-from ..models.registry import reads_whole_texts, refuse_encoder, start_of, unmasking_of
+from ..models.registry import reads_prompts_whole, reads_whole_texts, refuse_encoder, start_of, unmasking_of
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
@@ -104,6 +104,7 @@ class Engine:
         how = unmasking_of(runner.model)
         self._unmasker = None if how is None else Unmasker(runner, self._slots, how)
         self._answer_start = start_of(runner.model)
+        self._whole_prompts = reads_prompts_whole(runner.model)
         kind = DIFFUSION if how is not None else "" if self._answer_start is None else ENCODER_DECODER
         if kind and (context_shift is not None or initial_state is not None or speculator is not None):
             raise BadInput(f"{kind} supports no context shift, initial state or drafts")
@@ -160,7 +161,9 @@ class Engine:
         if request.images and self._media is None:
             raise BadInput("this model was loaded without a projector, so it takes no images and no audio")
         if self._answer_start is not None:
-            request = self._with_source(request, self._answer_start)
+            request = replace(self._read_once(request), ids=[*request.ids, self._answer_start])
+        if self._whole_prompts:
+            request = self._read_once(request)
         sequence = TokenSequence(
             request,
             self._runner.vocabulary,
@@ -168,6 +171,8 @@ class Engine:
             shifts=shifts,
             begun=begun,
         )
+        if self._whole_prompts:
+            sequence.images.prompt = sequence.prompt
         if self._speculation is not None and not request.images:
             self._speculation.begin(sequence)
         wanted = request.params.lora
@@ -179,13 +184,10 @@ class Engine:
         sequence.key()  # slow for a long prompt
         return sequence
 
-    def _with_source(self, request: Request, start: int) -> Request:
-        """Returns a request to an encoder-decoder whose prompt ends with the token before an answer.
-
-        No prefix of it is stored, because every row of a source depends on the whole source.
-        """
+    def _read_once(self, request: Request) -> Request:
+        """Returns a request whose prompt fits in a step, and is not stored: each of its rows depends on all of it."""
         check_length(len(request.ids), self._runner.chunk_size)
-        return replace(request, ids=[*request.ids, start], salt=replace(request.salt, once=True))
+        return replace(request, salt=replace(request.salt, once=True))
 
     def add(self, request: Request | TokenSequence) -> int:
         """Adds a request. Returns the id that its updates carry."""
@@ -402,8 +404,8 @@ class Engine:
                 batch = batch.following({chunk.slot: chunk.start for chunk in chunks if chunk.unverified})
             if [chunk for chunk in chunks if chunk.sequence.family]:
                 batch = replace(batch, adapters=self._adapters(chunks))
-            if self._media is not None and [chunk for chunk in chunks if chunk.sequence.images]:
-                batch = self._with_images(batch, chunks, self._media)
+            if (self._media or self._whole_prompts) and [chunk for chunk in chunks if chunk.sequence.images]:
+                batch = self._with_images(batch, chunks)
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
         except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
@@ -425,10 +427,10 @@ class Engine:
         self._in_flight.append(InFlightStep(pending, sampling, verified, drafts, batch.follows))
         return chunks
 
-    def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], media: MediaEncoder) -> Batch:
-        """Returns the batch with the rows and positions of its images."""
+    def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk]) -> Batch:
+        """Returns the batch with the rows and positions of its images, and the ends of prompts that are read whole."""
         rows = [(chunk.sequence.images, chunk.start, chunk.end) for chunk in chunks]
-        return replace(batch, given=given_rows(batch, rows, media))
+        return replace(batch, given=given_rows(batch, rows, self._media))
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
         """Returns the scale of each adapter for each row of a step."""

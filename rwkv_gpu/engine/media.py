@@ -121,15 +121,16 @@ def image_ids(image: Image) -> list[int]:
 
 
 class Spans:
-    """The images of a sequence, in order."""
+    """The parts of a sequence that one step must read: its images, in order, or its whole prompt."""
 
     def __init__(self, spans: Sequence[Span] = (), *, begun: int = 0, salt: int = 0) -> None:
         self.spans = [Span(span.start + begun, span.image) for span in spans]
+        self.prompt = 0  # number of first tokens that see each other
         self.salt = salt  # the rows of its images are shared with sequences of the same salt
         self._encoded: set[bytes] = set()  # identities of images
 
     def __bool__(self) -> bool:
-        return bool(self.spans)
+        return bool(self.spans) or self.prompt > 0
 
     def within(self, at: int) -> Span | None:
         """The image that a token belongs to."""
@@ -145,23 +146,24 @@ class Spans:
         return False
 
     def divides(self, at: int) -> bool:
-        """True if a chunk must not end before a token: one step must read the rest of its image."""
+        """True if a chunk must not end before a token: one step must read the rest of its image or prompt."""
         span = self.within(at)
-        return span is not None and span.start < at and bool(span.image.whole)
+        return 0 < at < self.prompt or (span is not None and span.start < at and bool(span.image.whole))
 
     def least(self, start: int) -> int:
-        """Rows that a chunk from `start` must have, because one step must read the rest of its image."""
+        """Rows that a chunk from `start` must have, because one step must read the rest of its image or prompt."""
         span = self.within(start)
-        return span.end - start if span is not None and span.image.whole else 0
+        return max(self.prompt - start, span.end - start if span is not None and span.image.whole else 0)
 
     def end_of(self, start: int, end: int) -> int:
-        """The end of a chunk, at most `end`: before an image that one step must read and that does not fit."""
+        """The end of a chunk, at most `end`: before an image or prompt that one step must read if it does not fit."""
         span = self.within(end)
-        return max(start, span.start) if span is not None and self.divides(end) else end
+        return max(start, 0 if span is None else span.start) if self.divides(end) else end
 
     def ends(self, start: int, end: int) -> Floats:
-        """The position after the last that each token sees: its own, or the last of its image."""
+        """The position after the last that each token sees: its own, or the last of its image or prompt."""
         ends = np.arange(start + 1, end + 1, dtype=np.float32)
+        ends[: max(0, self.prompt - start)] = self.prompt
         for span in self.spans:
             if span.image.whole and span.end > start:
                 ends[max(0, span.start - start) : span.end - start] = span.end
@@ -181,6 +183,7 @@ class Spans:
             if span.start < end < span.end:
                 end = span.end
         removed = end - start
+        self.prompt -= max(0, min(end, self.prompt) - start)
         left = [span for span in self.spans if span.end <= start]
         right = [Span(span.start - removed, span.image) for span in self.spans if span.start >= end]
         self.spans = [*left, *right]
@@ -208,19 +211,20 @@ class Spans:
         return places
 
 
-def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], media: MediaEncoder) -> dict[str, Floats]:
-    """Returns the input rows of a step's images, by name; none if the step has no images.
+def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], media: MediaEncoder | None) -> dict[str, Floats]:
+    """Returns the input rows of a step's images, by name, and the ends of what its rows see; none if it needs none.
 
     `chunks` has the images of each segment's sequence, and the range of the segment's tokens.
     """
     given: dict[str, Floats] = {}
-    whole: Whole = ""
+    whole: Whole = "all" if any(spans.prompt > start for spans, start, _ in chunks) else ""
     row = 0
     for spans, start, end in chunks:
         for span in spans.spans:
             first, last = max(span.start, start), min(span.end, end)
             if first >= last:
                 continue
+            assert media is not None, "a sequence has images only if a model sees them"
             whole = whole or span.image.whole
             if not given:
                 given = {name: np.zeros((batch.rows, width), np.float32) for name, width in media.widths.items()}
@@ -233,7 +237,8 @@ def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], media: Me
     if whole:
         ends = [spans.ends(start, end) for spans, start, end in chunks]
         given[ENDS[whole]] = np.concatenate(ends)[:, None]
-    if media.angles is not None and any(spans and spans.spans[0].start < end for spans, _, end in chunks):
+    angles = None if media is None else media.angles
+    if angles is not None and any(spans.spans and spans.spans[0].start < end for spans, _, end in chunks):
         places = np.concatenate([spans.positions(start, end) for spans, start, end in chunks])
-        given[ANGLES] = media.angles.angles(places)
+        given[ANGLES] = angles.angles(places)
     return given

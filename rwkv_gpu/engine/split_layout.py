@@ -15,7 +15,7 @@ from ..gpu.device import Device
 from ..gpu.loader import Progress, device_bytes
 from ..gpu.memory import device_available, host_available
 from ..kernels.tuning import Tuning
-from ..models.registry import Model, start_of
+from ..models.registry import Model, reads_prompts_whole, start_of
 from ..ops.parts import Part
 from ..ops.vocabulary import PAGE
 from .adapters import Adapters
@@ -248,6 +248,8 @@ def lay_out(
 
     if start_of(model) is not None:
         raise BadInput("an encoder-decoder cannot be split over devices; name one device")
+    if reads_prompts_whole(model):
+        raise BadInput("a model whose prompts see all of themselves cannot be split over devices; name one device")
     layers = layers_of(model)
     on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
     if offload.cpu_moe or offload.gpu_memory is not None or on_gpu < layers:

@@ -28,7 +28,7 @@ from ..gpu.adapters import Adapter
 from ..gpu.device import Device
 from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.lengthen import RopeScaling
-from ..models.registry import Model, reads_whole_texts
+from ..models.registry import Model, reads_prompts_whole, reads_whole_texts
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE, StateType
 from ..stores import Store
@@ -246,13 +246,15 @@ def room_of(
 ) -> tuple[int | None, int | None, int | None]:
     """Returns the rows of a step, and the tokens of a sequence and of all sequences.
 
-    Encoders and diffusion models get steps that hold whole texts. With the default chunk size, such a step holds
-    several texts: a single text of 512 tokens would leave a GPU partly idle.
+    Encoders and diffusion models get steps that hold whole texts; other models, if needed, whole prompts. With the
+    default chunk size, such a step holds several texts: a single text of 512 tokens would leave a GPU partly idle.
     """
     if not reads_whole_texts(model):
         return chunk, context, tokens
     longest = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
     rows = max(ENCODER_CONTEXT if chunk in (None, DEFAULT_CHUNK) else chunk, longest)
+    if reads_prompts_whole(model):
+        return rows, longest, tokens
     return rows, longest, tokens or rows + PAGE * sequences  # each text may end at the start of a page
 
 

@@ -25,8 +25,8 @@ FLAGS = {  # keys that llama.cpp ignores, by architecture, and what they mean if
     ),
     "hrm_text": (
         "hrm.prefix_lm",
-        "in the publisher's code a token of the prompt sees all of it. Here it sees what came before; llama.cpp "
-        "ignores the key as well",
+        "a token of the prompt sees all of it, as in the publisher's training. llama.cpp ignores the key, and answers "
+        "differently; --override-kv hrm_text.hrm.prefix_lm=bool:false answers as it does",
     ),
 }
 BETAS = {"yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}  # defaults of YaRN in llama.cpp

@@ -1,4 +1,7 @@
-"""HRM-Text: two stacks of layers, low and high, run alternately over the same tokens. Each run has its own keys."""
+"""HRM-Text: two stacks of layers, low and high, run alternately over the same tokens. Each run has its own keys.
+
+If the file says so, the tokens of a prompt see each other in both directions.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -64,4 +67,5 @@ def load(file: GGUFFile) -> Stacks:
     runs = [*range(size)] * low + [*range(size, 2 * size)]
     attentions = tuple(apart(once.attentions[layer], i) for i, layer in enumerate(runs * high))
     feeds = tuple(once.feeds[layer] for layer in runs * high)
-    return Stacks(once.ends, once.weights, attentions, once.parallel, feeds, size, low, start)
+    ends = replace(once.ends, prefix=file.bool(f"{ARCH}.hrm.prefix_lm", default=False))
+    return Stacks(ends, once.weights, attentions, once.parallel, feeds, size, low, start)

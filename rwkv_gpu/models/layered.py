@@ -33,6 +33,7 @@ class Ends:
     causal: bool = True  # False if rows see all of their text: an encoder, or a diffusion model
     unmasking: Unmasking | None = None  # settings of a diffusion model
     start: int | None = None  # the token before an answer of an encoder-decoder
+    prefix: bool = False  # True if the rows of a prompt see all of it, and those of an answer what came before
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,11 @@ def start_of(model: Contents) -> int | None:
     return model.ends.start if isinstance(model, Layered) else None
 
 
+def reads_prompts_whole(model: Contents) -> bool:
+    """True if the tokens of a prompt see all of it, so that one step must hold the prompt."""
+    return isinstance(model, Layered) and model.ends.prefix
+
+
 def refuse_source(model: Contents) -> None:
     """Refuses an encoder-decoder for uses in which tokens continue a text."""
     if start_of(model) is not None:
@@ -144,8 +149,9 @@ def is_encoder(model: Contents) -> bool:
 
 
 def reads_whole_texts(model: Contents) -> bool:
-    """True if a step must hold the whole text: for encoders, encoder-decoders and diffusion models."""
-    return is_encoder(model) or unmasking_of(model) is not None or start_of(model) is not None
+    """True if a step must hold a whole text or prompt: for all models that do not read it from left to right."""
+    apart = unmasking_of(model) is not None or start_of(model) is not None
+    return apart or is_encoder(model) or reads_prompts_whole(model)
 
 
 def refuse_encoder(model: Contents) -> None:
@@ -166,11 +172,13 @@ def load_model(file: GGUFFile) -> Model:
 
 
 def load_next_token_model(file: GGUFFile) -> Model:
-    """The model of a file that generates token by token; refuses others, such as diffusion models."""
+    """The model of a file that reads and generates token by token; refuses others, such as diffusion models."""
     model = load_generator(file)
     if unmasking_of(model):
         raise BadInput(f"{file.path}: this model generates by diffusion; one that generates token by token is needed")
     refuse_source(model)
+    if reads_prompts_whole(model):
+        raise BadInput(f"{file.path}: in this model the tokens of a prompt see all of it; another model is needed")
     return model
 
 

@@ -35,7 +35,16 @@ from .block_index import BlockIndex, take_block_index
 from .layered import Ends, Unmasking
 from .rope import BASE, read_dims, read_rope, unscaled
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, stored_size
+from .transformer import (
+    LARGEST_HEAD,
+    SMALLEST_HEAD,
+    FeedForward,
+    Hyper,
+    Output,
+    SelfAttention,
+    Transformer,
+    stored_size,
+)
 
 CAP = 1e-3, 1e6  # range of limits of scores and logits
 SCALE = 1e-6, 1e6
@@ -494,11 +503,10 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, head_blocks: int = 0
     kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", layers, max(heads), default=heads)
     for count, of_kv in zip(heads, kv_heads, strict=True):
         tensors.check_divides(f"{arch}.attention.head_count_kv", of_kv, count)
-    largest = max(size, value)
-    if largest > LARGEST_HEAD:
-        raise UnsupportedModel(
-            f"{file.path}: heads of size {largest} are not supported; the largest are {LARGEST_HEAD}"
-        )
+    for found in (size, value):
+        if not SMALLEST_HEAD <= found <= LARGEST_HEAD:
+            known = f"{SMALLEST_HEAD} to {LARGEST_HEAD}"
+            raise UnsupportedModel(f"{file.path}: heads of size {found} are not supported; known: {known}")
     dense = (0,) * layers if f"{arch}.expert_feed_forward_length" in file.metadata else None  # no layer is dense
     return Hyper(
         layers,

@@ -26,7 +26,7 @@ from ..ops.vocabulary import (
 from .block_index import BlockIndex, chosen_blocks
 from .layered import Layered, normed
 
-HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
+HEAD_STEP, SMALLEST_HEAD, LARGEST_HEAD = 8, 4, 512  # the sizes of heads in caches are multiples
 
 
 @dataclass(frozen=True)

@@ -144,3 +144,14 @@ def test_a_frequency_factor_that_no_angle_can_be_divided_by_is_refused(factor, t
     parts.tensors.append(type(parts.tensors[0])(b"rope_freqs.weight", [32], 0, values.tobytes()))
     with pytest.raises(BadFile, match=r"tensor 'rope_freqs.weight': found .*, expected numbers from"):
         logits_of(written(tmp_path, parts.built()))
+
+
+@pytest.mark.parametrize(("arch", "heads", "size"), [("jais", 1 << 10, 0), ("hunyuan_vl", 0, 2)])
+def test_heads_by_whose_size_a_formula_divides_are_refused_if_they_are_too_small(arch, heads, size, tmp_path):
+    whole = parts_of(arch)
+    width = whole.row(f"{arch}.embedding_length").value
+    whole.rows = [row for row in whole.rows if not row.name.endswith((b".key_length", b".value_length"))]
+    whole.set(f"{arch}.attention.head_count", U64, max(heads, width // 2 if size else 0))
+    whole.set(f"{arch}.attention.head_count_kv", U64, 1)
+    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(RwkvGpuError, match=f"size {size} are"):
+        load_model(file)

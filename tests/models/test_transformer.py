@@ -176,7 +176,7 @@ def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
         (
             {"attention__key_length": 520, "attention__value_length": 520, "rope__dimension_count": 20},
             UnsupportedModel,
-            "heads of size 520 are not supported; the largest are 512",
+            "heads of size 520 are not supported; known: 4 to 512",
         ),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
-from rwkv_gpu.engine.adapters import TABLE, Adapters, adapters_of
+from rwkv_gpu.engine.adapters import MOST_RANK, TABLE, Adapters, adapters_of
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
@@ -292,6 +292,29 @@ def test_experts_that_scale_their_input_are_refused(tmp_path):
     path = write(tmp_path, "llama4", "x", parts=("ffn_down_exps",))
     with GGUFFile.open(golden("tiny-llama4.gguf")) as file, pytest.raises(BadInput, match="experts of this family"):
         adapters_of([path], file)
+
+
+def test_scales_ranks_and_changes_of_an_adapter_reach_their_limits_and_do_not_exceed_them(tmp_path):
+    def read(name: str, scale: float = 1.0, *, rank: int = 4, largest: tuple[float, float] = (1, 1)) -> Adapters:
+        with GGUFFile.open(golden("tiny-llama.gguf")) as file:
+            rows, columns = file.tensors["blk.0.attn_k.weight"].shape
+            a, b = np.zeros((rank, columns), "f"), np.zeros((rows, rank), "f")
+            a[0, 0], b[-1, -1] = largest
+            more = {"blk.0.attn_k.weight.lora_a": a, "blk.0.attn_k.weight.lora_b": b}
+            path = write(tmp_path, "llama", name, alpha=0.0, more=more, parts=())
+            return adapters_of([(path, scale)], file)
+
+    for scale in (-1000.0, 1000.0):
+        assert read("scaled", scale).scales()[0] == scale
+        with pytest.raises(BadInput, match="must be from -1000 to 1000"):
+            read("scaled", 1.001 * scale)
+    assert read("strong", largest=(-128, 128)).rank == 4
+    with pytest.raises(BadInput, match="exceed 16,384"):
+        read("strong", largest=(128, -129))
+    assert [read("wide", rank=rank).rank for rank in (1, 4, 5)] == [4, 4, 8]
+    assert read("wide", rank=MOST_RANK).rank == MOST_RANK
+    with pytest.raises(BadInput, match="has factors"):
+        read("wide", rank=MOST_RANK + 1)
 
 
 @pytest.mark.parametrize("what", BAD)

@@ -235,7 +235,7 @@ def read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
     if PREFIX + "token_type" not in metadata:
         return bytearray([Kind.NORMAL]) * count
     kinds = read_numbers(metadata, "token_type", count)
-    return bytearray(np.where((kinds >= 0) & (kinds <= max(Kind)), kinds, Kind.UNDEFINED).astype(np.uint8).tobytes())
+    return bytearray(np.where(np.isin(kinds, list(Kind)), kinds, Kind.UNDEFINED).astype(np.uint8).tobytes())
 
 
 def read_flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:

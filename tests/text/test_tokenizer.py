@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.errors import BadFile, BadInput, UnsupportedModel
 from rwkv_gpu.text.special import SpecialTokens
 from rwkv_gpu.text.tokenizer import KINDS, load_tokenizer
-from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
+from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_id, read_kinds, read_vocabulary
 from tests.text.vocabularies import CONTROL, EXACT, NORMAL, TINY, USER, bpe, metadata, rwkv, spm
 
 
@@ -208,6 +208,43 @@ def test_malformed_metadata_is_refused_by_key(make, name, value, message):
     fields[PREFIX + name] = value
     with pytest.raises(BadFile, match=rf"^tokenizer\.ggml\.{name}.*{message}"):
         load_tokenizer(fields)
+
+
+def test_an_id_is_below_the_size_of_the_vocabulary():
+    for token in (0, 4):
+        assert read_id({PREFIX + "x_token_id": token}, "x", 5) == read_id({}, "x", 5, token) == token
+    with pytest.raises(BadFile, match=r"is 5, but the vocabulary has 5 tokens \(0 to 4\)"):
+        read_id({PREFIX + "x_token_id": 5}, "x", 5)
+    assert read_id({}, "x", 5, 5) is None
+    tokenizer = load_tokenizer(bpe())
+    last = tokenizer.vocab_size - 1
+    assert tokenizer.piece(last, special=True)
+    for token in (-1, last + 1):
+        with pytest.raises(BadInput, match=rf"token id {token} .* \(0 to {last}\)"):
+            tokenizer.piece(token)
+
+
+def test_kinds_that_are_not_known_are_undefined_and_ids_beyond_the_vocabulary_are_not_suppressed():
+    kinds = np.arange(-1, 8)
+    assert [*read_kinds({PREFIX + "token_type": kinds}, 9)] == [0, 0, 1, 2, 3, 4, 5, 6, 0]
+    fields = bpe()
+    size = len(fields[PREFIX + "tokens"])
+    fields[PREFIX + "suppress_tokens"] = np.array([-1, 0, size - 1, size])
+    assert load_tokenizer(fields).suppressed == {0, size - 1}
+    for wrong in (np.zeros(2), np.zeros((1, 1), np.int32)):
+        with pytest.raises(BadFile, match="must be an array of token ids"):
+            load_tokenizer({**fields, PREFIX + "suppress_tokens": wrong})
+
+
+def test_a_part_of_a_text_has_its_first_or_last_tokens():
+    tokenizer = load_tokenizer(bpe())
+    longest = max(4, max(len(text.encode()) for text in tokenizer.vocabulary.tokens))
+    text = "ab" * longest
+    for tokens in (0, 1, 2, 3):
+        most = tokens * longest
+        assert tokenizer.cut(text, tokens) == (text[:most] if 0 < most < len(text) else text)
+        assert tokenizer.cut(text, tokens, left=True) == (text[-most:] if 0 < most < len(text) else text)
+    assert tokenizer.fewest_tokens(text) == 2 and tokenizer.fewest_tokens(text[1:], text) == 3
 
 
 def test_a_flag_without_its_token_is_refused():

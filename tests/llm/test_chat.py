@@ -264,7 +264,7 @@ def test_a_truncated_prompt_keeps_all_that_fits_and_is_else_cut_to_half_of_the_c
     starts = range(first, len(messages), 2)
     sizes = [len(chat._asked(messages[:first] + messages[start:]).transcript.ids) for start in starts]
     for context in range(sizes[-1], sizes[0] + 6):
-        chat._llm, chat._first = SimpleNamespace(context=context), 0
+        chat._llm, chat._first = SimpleNamespace(context=context), len(messages)  # of a longer chat before
         found = len(chat._prompt(messages, answer).transcript.ids)
         halves = [size for size in sizes if size <= context // 2]
         assert found == (sizes[0] if sizes[0] + answer <= context else (halves or sizes)[0 if halves else -1]), context

@@ -7,6 +7,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import ContextFull
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.llm.pooling import RANK_TEMPLATE
 from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import OWN, golden
@@ -63,8 +64,10 @@ def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monke
                     call()
 
 
-def test_documents_and_queries_beyond_the_context_are_refused_before_they_are_tokenised(monkeypatch):
-    with rwkv_gpu.load(OWN / "ranking-qwen3.gguf", device="cpu", context=64) as llm:
+@pytest.mark.parametrize("template", [{}, {RANK_TEMPLATE: "{query} {document}"}], ids=["parts", "template"])
+def test_documents_and_queries_beyond_the_context_are_refused_before_they_are_tokenised(template, monkeypatch):
+    with rwkv_gpu.load(OWN / "ranking-qwen3.gguf", device="cpu", context=64, override_kv=template) as llm:
+        assert llm.prepare_ranking("a", ["b"])[0] != llm.tokenize("a b") or template
         monkeypatch.setattr(Tokenizer, "encode", None)
         for query, document in (("a" * (1 << 20), "b"), ("a", "b" * (1 << 20))):
             with pytest.raises(ContextFull, match="at least"):

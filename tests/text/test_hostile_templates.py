@@ -149,6 +149,11 @@ def test_a_search_pays_for_the_longest_text_that_is_sought():
     assert before - budget.left == 800 * 40 // 8
 
 
+def test_a_filter_pays_for_its_largest_number():
+    sizes = {growth.widened(Budget(Limits()), [1], *given) for given in ((5000,), (5000, 0), (0, 5000))}
+    assert len(sizes) == 1 and min(sizes) >= 5000 * sys.getsizeof([])
+
+
 def test_the_size_of_json_with_line_breaks_and_escapes_is_predicted():
     value = {"a": [{"b": ["é" * 20] * 30}] * 5}
     for options in ({}, {"indent": 9}, {"indent": "tab "}, {"ensure_ascii": True}, {"separators": (" , ", " : ")}):

@@ -1,6 +1,5 @@
 """A conversation with a model, in turns. A new question costs only its new tokens."""
 
-import itertools
 import math
 import os
 import threading
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
+from ..engine.cache.prefix_index import key_of, shared
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
 from ..text.messages import check_messages, joined
 from ..text.template import ChatTemplate
@@ -394,8 +394,7 @@ class Chat:
             asked = self._asked(question).transcript.ids
         except (BadInput, BadTemplate):
             return ids
-        alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, asked, strict=False))
-        return ids[: sum(1 for _ in alike)]
+        return ids[: shared(key_of(ids), key_of(asked))]
 
     def _saved(self) -> SavedChat:
         """The contents of a saved file."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from ..engine.cache.prefix_index import PLAIN, Salt
+from ..engine.cache.prefix_index import PLAIN, Salt, key_of, shared
 from ..engine.request import Grammar, Request, check_length
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
@@ -258,8 +258,7 @@ class ChatFormat:
         if not first or len(first) == len(messages):
             return 0
         alone = self._system_ids(json.dumps(plain([first, *given], "the messages")), limits)
-        pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(alone, transcript.ids, strict=False))
-        count = sum(1 for _ in pairs)
+        count = shared(key_of(alone), key_of(transcript.ids))
         return count if count >= LEAST_SHARED else 0
 
     @cached_property

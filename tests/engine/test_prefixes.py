@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rwkv_gpu.engine.cache.pager import Pager
-from rwkv_gpu.engine.cache.prefix_index import PLAIN, PrefixIndex, Salt, key_of, shared
-from rwkv_gpu.engine.cache.prefixes import PrefixCache, common
+from rwkv_gpu.engine.cache.prefix_index import PLAIN, TOKEN, PrefixIndex, Salt, key_of, shared
+from rwkv_gpu.engine.cache.prefixes import PrefixCache
 from rwkv_gpu.engine.cache.states import StatePages
 from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.engine.engine import Engine
@@ -46,7 +46,7 @@ def feed(store: SequenceStore, prefixes: PrefixCache, ids: list[int], *, wanted:
 
 
 def lengths(prefixes: PrefixCache) -> list[int]:
-    return sorted(len(entry.ids) for entry in prefixes.entries)
+    return sorted(len(entry.key) // TOKEN for entry in prefixes.entries)
 
 
 @pytest.mark.parametrize("states", [4, 8, 16])
@@ -88,7 +88,7 @@ def test_new_texts_evict_old_ones():
     feed(store, prefixes, list(range(4 * INTERVAL)))
     for n in range(1, 12):
         feed(store, prefixes, list(range(10_000 * n, 10_000 * n + 4 * INTERVAL)))
-    assert all(entry.ids[0] >= 80_000 for entry in prefixes.entries)
+    assert all(int.from_bytes(entry.key[:TOKEN], "big") >= 80_000 for entry in prefixes.entries)
 
 
 def test_the_next_turn_finds_the_last_state_even_if_few_fit():
@@ -124,8 +124,8 @@ def test_each_entry_stores_its_longest_stored_prefix(data):
         if data.draw(st.booleans()):
             prefixes.evict()
         for entry in prefixes.entries:
-            within = [e for e in prefixes.entries if e is not entry and common(e.ids, entry.ids) == len(e.ids)]
-            assert entry.shorter is max(within, key=lambda e: len(e.ids), default=None), n
+            within = [e for e in prefixes.entries if e is not entry and entry.key.startswith(e.key)]
+            assert entry.shorter is max(within, key=lambda e: len(e.key), default=None), n
     prefixes.clear()
     assert store.free == (400, 14), "pages leaked"
 

@@ -18,6 +18,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 EXTREMES = {"min": "max", "max": "min"}
+ORDERLESS = ("suppress", "minimum", "maximum", "shared")  # names of functions of which arguments may be swapped
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def mutated(node: ast.AST) -> str | None:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return ast.unparse(ast.Call(ast.Name(EXTREMES[name]), args, node.keywords))
         case ast.Call(func=function, args=[first, second, *others]) if not isinstance(first, ast.Starred):
-            if ast.dump(first) == ast.dump(second) or ast.unparse(function).endswith("suppress"):
+            if ast.dump(first) == ast.dump(second) or ast.unparse(function).endswith(ORDERLESS):
                 return None  # their order makes no difference
             return ast.unparse(ast.Call(function, [second, first, *others], node.keywords))
         case ast.Expr(value=ast.Call()) | ast.AugAssign():

@@ -10,15 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from .prefix_index import TOKEN, Key, PrefixIndex, as_key
 from .store import PrefixHandle, SequenceStore
 
-Ids = npt.NDArray[Any]
 Rank = tuple[bool, float, int]
 STALE = 4  # heap items per entry before stale ones are removed
 
@@ -33,11 +28,6 @@ class Entry:
     shorter: "Entry | None" = None  # the longest other entry that is a prefix of this one
     used: float = 0.0  # eviction clock when it was last stored or found
     turn: int = 0  # serial number of its last use
-
-    @property
-    def ids(self) -> Ids:
-        """The token ids of the prefix."""
-        return np.frombuffer(self.key, f">u{TOKEN}")
 
     @property
     def cost(self) -> int:
@@ -225,10 +215,3 @@ class PrefixCache:
                 del self._pages[page]
                 self._held_bytes -= self._bytes_of(page[0])
         self._store.release(entry.handle)
-
-
-def common(a: Ids, b: Ids) -> int:
-    """Number of tokens in the common prefix of two sequences."""
-    least = min(len(a), len(b))
-    apart = a[:least] != b[:least]
-    return int(apart.argmax()) if apart.any() else least

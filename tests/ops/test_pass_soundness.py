@@ -13,13 +13,14 @@ import pytest
 from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.ops.graph import Graph, Node, Op
 from rwkv_gpu.ops.lowering import lower
-from rwkv_gpu.ops.nodes import Copy, Gemm, Norm, Quantise
+from rwkv_gpu.ops.moe import LOGITS_OF_A_LANE, products_config
+from rwkv_gpu.ops.nodes import Copy, ExpertProducts, Gemm, Norm, Quantise, Route
 from rwkv_gpu.ops.nodes.prologue import NormRows
 from rwkv_gpu.ops.passes import NAMES, PASSES, RULES
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import Cache, Rms, State, Weight
-from tests.ops.pass_examples import EXAMPLES
+from tests.ops.pass_examples import BRANCHES, EXAMPLES
 from tests.ops.test_passes import traced
 
 
@@ -322,6 +323,53 @@ def test_a_time_mix_computes_matrices_that_fit_its_registers(columns, fused):
     products = tuple(replace(one, weight=weight) for one, weight in zip(outer.op.products, shapes, strict=True))
     recorder.graph.replace(outer, replace(outer.op, products=products))
     assert run("lora_into_time_mix", recorder) == fused
+
+
+def fires(name: str, change: Change) -> bool:
+    """True if a pass rewrites its example after a change."""
+    recorder = ready(name)
+    change(recorder)
+    return run(name, recorder) > 0
+
+
+@pytest.mark.parametrize("name", ["route_into_experts", "route_into_sort"])
+def test_subgroups_choose_as_many_experts_as_they_have_logits_and_lanes_for(name):
+    def routed(used: int, experts: int | None = None) -> Change:
+        def change(recorder: Recorder) -> None:
+            node = next(node for node in recorder.graph.nodes if isinstance(node.op, Route))
+            shape = node.op.router.shape if experts is None else (experts, *node.op.router.shape[1:])
+            router = replace(node.op.router, shape=shape)
+            recorder.graph.replace(node, replace(node.op, router=router, how=replace(node.op.how, used=used)))
+
+        return change
+
+    lanes = ready(name).target.can.subgroup_width
+    most = lanes if name == "route_into_sort" else products_workgroup()
+    assert fires(name, routed(most)) and not fires(name, routed(most + 1))
+    logits = LOGITS_OF_A_LANE * lanes
+    assert fires(name, routed(2, logits)) and not fires(name, routed(2, logits + 1))
+
+
+def products_workgroup() -> int:
+    """Returns the lanes of the workgroups that multiply experts in the example of a route."""
+    recorder = ready("route_into_experts")
+    node = next(node for node in recorder.graph.nodes if isinstance(node.op, ExpertProducts))
+    return products_config(node.op, node.rows, recorder.target)[0].wg
+
+
+def test_at_most_two_rows_share_a_subgroup_that_sorts():
+    recorder = ready("route_into_sort")
+    least = -(-rows(recorder) // 2) * recorder.target.can.subgroup_size
+    assert fires("route_into_sort", can(max_invocations=least))
+    assert not fires("route_into_sort", can(max_invocations=least - 1))
+
+
+def test_two_matrices_are_joined_if_one_binding_holds_exactly_both():
+    weights = ready("join_columns").target.weights
+    parts = [weights[name].shards[0].slice for name in BRANCHES]
+    spanned = max(one.offset + one.nbytes for one in parts) - min(one.offset for one in parts)
+    assert fires("join_columns", can(max_binding=spanned))
+    assert not fires("join_columns", can(max_binding=spanned - 1))
 
 
 # Gated attention may bind two more: scales of quantised keys and values.

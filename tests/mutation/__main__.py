@@ -59,7 +59,18 @@ PLACES = {
         ),
     ),
     "passes": Place("rwkv_gpu/ops/passes", ("tests/ops", "tests/test_plan_digests.py")),
-    "llm": Place("rwkv_gpu/llm", ("tests/llm", "tests/stores", "tests/vision", "tests/test_llm.py")),
+    "llm": Place(
+        "rwkv_gpu/llm",
+        (
+            "tests/llm",
+            "tests/stores",
+            "tests/vision",
+            "tests/test_llm.py",
+            "tests/server/test_conversation_files.py",
+            "tests/server/test_defaults.py",
+            "tests/server/test_slots.py",
+        ),
+    ),
 }
 
 

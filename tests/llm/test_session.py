@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -253,6 +254,7 @@ ODD = {
            "template": [5, "{{", "{{ 'a' * 10**9 }}", "{{ 'abcdef'|truncate(1) }}", {}],
            "think": ["yes", 0],
            "truncate": ["right", 1],
+           "first": [-1, 2, 0.0, True],
            "settings": [None, {"nope": 1}, {"temperature": -1}, {"stop": 5},
                         {"logit_bias": {"x": 1}}, {"logit_bias": [1]}],
        }.items() for value in values},
@@ -284,6 +286,15 @@ def test_notes_that_make_sense_are_read(llm, tmp_path):
         notes = {**NOTES, "chats": [{**CHAT, "messages": [["user", "Hi", "", None, *calls]]}]}
         state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, json.loads(json.dumps(notes)))
         assert llm.load_chat(tmp_path / "s").messages == [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("cuts", [[(0, 0)], [(0, 0), (0, 1), (2, 2)], [(0, 0), (1, 1), (2, 1), (2, 2)]])
+def test_tokens_without_text_and_any_first_message_are_read(llm, tmp_path, first, cuts):
+    notes = {**NOTES, "chats": [{**CHAT, "first": first}]}
+    state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), {**TEXT, "0/cuts": np.array(cuts)}, notes)
+    chat = llm.load_chat(tmp_path / "s")
+    assert chat._first == first and [tuple(cut) for cut in map(astuple, chat._transcript.cuts)] == cuts
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,16 @@ def test_a_full_disk_is_reported_before_anything_is_written(store, server, monke
     with pytest.raises(BadInput, match="0.0 GB free, and model-Q4_K_M.gguf needs 0.0; make room"):
         pull(store, server)
     assert files(store) == []
+    part = store.folder / "owner" / "name" / "model-Q4_K_M.gguf.part"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(WHOLE[: 1 << 20])
+    for free in (len(WHOLE) - (1 << 20) - 1, len(WHOLE) - (1 << 20)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: usage(free, 0, free))
+        if free + (1 << 20) < len(WHOLE):
+            with pytest.raises(BadInput, match="make room"):
+                pull(store, server)
+        else:
+            assert pull(store, server).read_bytes() == WHOLE
 
 
 def test_a_full_disk_keeps_the_downloaded_part(store, server):
@@ -307,6 +317,8 @@ def test_a_rate_is_kept_over_all_connections(monkeypatch):
     pace.spend(100)
     assert waited[-1] == pytest.approx(0.1)
     assert pace.block == 250
+    blocks = [transfer.Pace(rate).block for rate in (1, 4, 8, 4 * transfer.CHUNK, 4 * transfer.CHUNK + 4, None)]
+    assert blocks == [1, 1, 2, *[transfer.CHUNK] * 3]
 
 
 def test_a_limited_download_waits_for_each_block(store, server, monkeypatch):

@@ -12,6 +12,7 @@ from tests.gguf.parts import Parts, Row, take_apart
 from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32
 from tests.golden_files import OWN
 from tests.models.headers import header_of, with_keys, with_tensors
+from tests.models.turns import TURNS
 from tests.text import template_matrix
 from tests.text.vocabularies import CONTROL, NORMAL, Kind
 
@@ -64,7 +65,7 @@ qwen3moe         qwen3moe         Qwen/Qwen3-30B-A3B                       gpt2 
 qwen3vl          qwen3vl          Qwen/Qwen3-VL-4B-Instruct                gpt2  qwen2         B   {QWEN}
 qwen3vlmoe       qwen3vlmoe       Qwen/Qwen3-VL-30B-A3B-Instruct           gpt2  qwen2         B   {QWEN}
 grovemoe         grovemoe         inclusionAI/GroveMoE-Inst                gpt2  qwen2         B   {QWEN}
-dots1            dots1            rednote-hilab/dots.llm1.inst             gpt2  qwen2         B   {QWEN}
+dots1            dots1            rednote-hilab/dots.llm1.inst             gpt2  qwen2         B   {QWEN} -=<|userprompt|> -=<|endofuserprompt|> -=<|response|> -=<|endofresponse|>
 smallthinker     smallthinker     PowerInfer/SmallThinker-4BA0.6B-Instruct gpt2  qwen2         B   {QWEN}
 gemma            gemma            google/gemma-2b-it                       llama default       bE  {GEMMA}
 gemma3n          gemma3n          google/gemma-3n-E2B-it                   llama default       b   {GEMMA}
@@ -72,15 +73,16 @@ deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2 
 deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
 deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2                gpt2  deepseek-v3   b   {DEEPSEEK}
 deepseek4        deepseek4        deepseek-ai/DeepSeek-V4-Flash            gpt2  deepseek-v3   b   {DEEPSEEK}
-dots3note        dots3note        dots-studio/dots3-note-prev              gpt2  qwen2         B   {QWEN} eot=<|endofassistant|>
+dots3note        dots3note        dots-studio/dots3-note-prev              gpt2  qwen2         B   {QWEN} eot=<|endofassistant|> -=<|user|> -=<|endofuser|> -=<|assistant|>
 glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 glm5next         glm5next         zai-org/GLM-5.3-Flash                    gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 dream            dream            Dream-org/Dream-v0-Instruct-7B           gpt2  qwen2         B   bos=<|beginoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mask|> -=<|im_start|> -=<|im_end|>
-llada-moe        llada-moe        inclusionAI/LLaDA-MoE-7B-A1B-Instruct    gpt2  llada-moe     B   {LING} mask=<|mask|>
+llada            llada            GSAI-ML/LLaDA-8B-Instruct                gpt2  bailingmoe    b   bos=<|startoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mdm_mask|> -=<|start_header_id|> -=<|end_header_id|> -=<|eot_id|>
+llada-moe        llada-moe        inclusionAI/LLaDA-MoE-7B-A1B-Instruct    gpt2  llada-moe     B   {LING} mask=<|mask|> -=</role> -=<|role_end|>
 rnd1             rnd1             radicalnumerics/RND1-Base-0910           gpt2  qwen2         B   {QWEN} mask=<|mask|>
 granitemoe       granitemoe       ibm-granite/granite-3.0-3b-a800m-instruct gpt2 refact        B   {GRANITE}
 bailingmoe       bailingmoe       inclusionAI/Ling-lite                    gpt2  bailingmoe    B   {LING}
-bailingmoe2      bailingmoe2      inclusionAI/Ling-mini-2.0                gpt2  bailingmoe2   B   {LING}
+bailingmoe2      bailingmoe2      inclusionAI/Ling-mini-2.0                gpt2  bailingmoe2   B   {LING} -=</role> -=<|role_end|>
 bloom            bloom            bigscience/bloom-560m                    gpt2  bloom         -   {ROBERTA}
 codeshell        codeshell        WisdomShell/CodeShell-7B                 gpt2  codeshell     B   {NEOX}
 starcoder        starcoder        bigcode/gpt_bigcode-santacoder           gpt2  starcoder     B   {NEOX}
@@ -97,34 +99,34 @@ stablelm         stablelm         stabilityai/stablelm-2-zephyr-1_6b       gpt2 
 chameleon        chameleon        facebook/chameleon-7b                    gpt2  chameleon     b   bos=<s> padding=<pad> eos=</s> unknown=<unk> -=IMGIMGAAZ -=IMGIMGABZ
 command-r        command-r        CohereForAI/c4ai-command-r-v01           gpt2  command-r     bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
 cohere2          cohere2          CohereLabs/c4ai-command-r7b-12-2024      gpt2  command-r     bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
-exaone           exaone           LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct     gpt2  exaone        B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK]
-exaone4          exaone4          LGAI-EXAONE/EXAONE-4.0-32B               gpt2  exaone4       B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK]
+exaone           exaone           LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct     gpt2  exaone        B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK] -=[|system|] -=[|user|] -=[|assistant|]
+exaone4          exaone4          LGAI-EXAONE/EXAONE-4.0-32B               gpt2  exaone4       B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK] -=[|system|] -=[|user|] -=[|assistant|]
 minimax-m2       minimax-m2       MiniMaxAI/MiniMax-M2                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
 internlm2        internlm2        internlm/internlm2-chat-7b               llama default       b   {LLAMA} -=<|im_start|> -=<|im_end|>
-baichuan         baichuan         baichuan-inc/Baichuan2-7B-Chat           llama default       BE  {LLAMA}
+baichuan         baichuan         baichuan-inc/Baichuan2-7B-Chat           llama default       BE  {LLAMA} -=<reserved_106> -=<reserved_107>
 orion            orion            OrionStarAI/Orion-14B-Chat               llama default       BE  {LLAMA}
 openelm          openelm          apple/OpenELM-270M                       llama default       b   {LLAMA}
 minicpm          minicpm          openbmb/MiniCPM-2B-sft-bf16              llama default       bE  {LLAMA}
 minicpm3         minicpm3         openbmb/MiniCPM3-4B                      llama default       bE  {LLAMA} -=<|im_start|> -=<|im_end|>
-ernie4_5         ernie4_5         baidu/ERNIE-4.5-0.3B-PT                  llama default       -   {LLAMA}
-ernie4_5-moe     ernie4_5-moe     baidu/ERNIE-4.5-21B-A3B-PT               llama default       -   {LLAMA}
+ernie4_5         ernie4_5         baidu/ERNIE-4.5-0.3B-PT                  llama default       -   {LLAMA} -=<|begin_of_sentence|> -=<|end_of_sentence|>
+ernie4_5-moe     ernie4_5-moe     baidu/ERNIE-4.5-21B-A3B-PT               llama default       -   {LLAMA} -=<|begin_of_sentence|> -=<|end_of_sentence|>
 plamo            plamo            pfnet/plamo-13b                          llama default       b   {LLAMA}
 phimoe           phimoe           microsoft/Phi-3.5-MoE-instruct           llama default       BE  {LLAMA} -=<|end|> -=<|user|> -=<|assistant|>
 chatglm          chatglm          zai-org/glm-4-9b-chat-hf                 gpt2  chatglm-bpe   B   eos=<|endoftext|> padding=<|endoftext|> eot=<|user|> bos=[gMASK] -=<sop> -=<|assistant|>
-exaone-moe       exaone-moe       LGAI-EXAONE/K-EXAONE-236B-A23B           gpt2  exaone-moe    B   bos=[BOS] eos=<|endofturn|> padding=[PAD] unknown=[UNK]
+exaone-moe       exaone-moe       LGAI-EXAONE/K-EXAONE-236B-A23B           gpt2  exaone-moe    B   bos=[BOS] eos=<|endofturn|> padding=[PAD] unknown=[UNK] -=<|system|> -=<|user|> -=<|assistant|>
 jais2            jais2            inceptionai/Jais-2-8B-Chat               gpt2  jais-2        B   {NEOX}
 jais             jais             inceptionai/jais-family-590m             gpt2  jais          B   {NEOX}
 mellum           mellum           JetBrains/Mellum2-12B-A2.5B-Base         gpt2  mellum2       B   {NEOX}
 cohere2moe       cohere2moe       CohereLabs/North-Mini-Code-1.0           gpt2  cohere2moe    bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
-hunyuan-moe      hunyuan-moe      tencent/Hunyuan-A13B-Instruct            gpt2  hunyuan       B   bos=<|startoftext|> eos=<|eos|> padding=<|pad|>
-hunyuan-dense    hunyuan-dense    tencent/Hunyuan-4B-Instruct              gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜>
+hunyuan-moe      hunyuan-moe      tencent/Hunyuan-A13B-Instruct            gpt2  hunyuan       B   bos=<|startoftext|> eos=<|eos|> padding=<|pad|> -=<|extra_0|> -=<|extra_4|>
+hunyuan-dense    hunyuan-dense    tencent/Hunyuan-4B-Instruct              gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> -=<｜hy_User｜> -=<｜hy_Assistant｜> -=<｜hy_place▁holder▁no▁3｜>
 apertus          apertus          swiss-ai/Apertus-8B-Instruct-2509        gpt2  tekken        b   bos=<s> eos=<|assistant_end|> unknown=<unk> padding=<pad>
 seed_oss         seed_oss         ByteDance-Seed/Seed-OSS-36B-Instruct     gpt2  seed-coder    B   bos=<seed:bos> eos=<seed:eos> padding=<seed:pad>
 arctic           arctic           Snowflake/snowflake-arctic-instruct      llama default       bE  {LLAMA} -=<|im_start|> -=<|im_end|>
 jamba            jamba            ai21labs/Jamba-v0.1                      llama default       bE  bos=<|startoftext|> eos=<|endoftext|> unknown=<|unk|> padding=<|pad|>
 nemotron         nemotron         nvidia/Minitron-4B-Base                  llama default       BE  {LLAMA}
 paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA}
-pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA}
+pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA} -=[unused9] -=[unused10]
 bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
 qwen4exp         qwen4exp         Qwen/Qwen3.8-Flash-Next                  gpt2  qwen35        B   {QWEN}
 kimi-k3          kimi-k3          moonshotai/Kimi-K3                       gpt2  kimi-k2       -   bos=[BOS] eos=<|end_of_msg|> -=<|open|> -=<|close|> -=<|sep|> unknown=[UNK] padding=[PAD]
@@ -140,7 +142,7 @@ talkie           talkie           lewtun/talkie-1930-13b-it-hf             gpt2 
 graniteswitch    graniteswitch    ibm-granite/granite-switch-4.1-3b-preview gpt2 refact        B   {GRANITE}
 granite_swa      granite_swa      GraniteSWAForCausalLM                    gpt2  refact        B   {GRANITE}
 granite_swa      experts-granite_swa GraniteMoeSWAForCausalLM              gpt2  refact        B   {GRANITE}
-hunyuan_vl       hunyuan_vl       tencent/HunyuanOCR                       gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> padding=<｜hy_▁pad▁｜>
+hunyuan_vl       hunyuan_vl       tencent/HunyuanOCR                       gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> padding=<｜hy_▁pad▁｜> -=<｜hy_User｜> -=<｜hy_Assistant｜> -=<｜hy_place▁holder▁no▁3｜>
 hrm_text         hrm_text         danish-foundation-models/DFM-Mimir       gpt2  gemma4        b   {GEMMA4}
 hy_v3            hy_v3            tencent/Hy3                              gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
 hy_v4            hy_v4            tencent/Hy4-preview                      gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
@@ -150,7 +152,7 @@ cogvlm           cogvlm           THUDM/cogvlm-chat-hf                     llama
 gptneox          gptneox          EleutherAI/pythia-70m                    gpt2  olmo          B   {NEOX}
 bitnet           bitnet           1bitLLM/bitnet_b1_58-3B                  llama default       bE  {LLAMA} padding=<pad>
 xverse           xverse           xverse/XVERSE-7B                         llama default       -   padding=<pad> unknown=<unk> bos=<|startoftext|> eos=<|endoftext|>
-mistral4         mistral4         mistralai/Mistral-Small-4-119B-2603      gpt2  tekken        bE  unknown=<unk> bos=<s> eos=</s> padding=<pad> -=[INST] -=[/INST]
+mistral4         mistral4         mistralai/Mistral-Small-4-119B-2603      gpt2  tekken        bE  unknown=<unk> bos=<s> eos=</s> padding=<pad> -=[INST] -=[/INST] -=[SYSTEM_PROMPT] -=[/SYSTEM_PROMPT]
 grok             grok             keyfan/grok-1-hf                         llama default       bE  padding=[PAD] bos=[BOS] eos=[EOS] unknown=<unk>
 grok             grok             xai-org/grok-2                           gpt2  grok-2        B   padding=<|pad|> eos=<|eos|> eot=<|separator|>
 afmoe            afmoe            arcee-ai/Trinity-Large-Thinking          gpt2  afmoe         B   bos=<|begin_of_text|> eos=<|im_end|> padding=<|pad|> -=<|im_start|>
@@ -159,7 +161,7 @@ maple            maple            deepgrove/maple-preview                  gpt2 
 laguna           laguna           poolside/Laguna-XS.2                     gpt2  laguna        B   bos=〈|EOS|〉 eos=〈|EOS|〉 padding=〈|PAD|〉 unknown=〈|UNK|〉 eot=</assistant> -=<assistant> -=<user> -=<system>
 """  # noqa: E501
 
-# Models whose own chat template tests/text/template_matrix.py records under this name.
+# Chat models with their template: a name in tests/text/template_matrix.py or, if no licence allows a copy, in TURNS.
 TEMPLATES = {
     "danish-foundation-models/DFM-Mimir": "google-gemma-4-31B-it",
     "CohereForAI/c4ai-command-r-v01": "CohereForAI-c4ai-command-r-plus",
@@ -190,6 +192,53 @@ TEMPLATES = {
     "swiss-ai/Apertus-8B-Instruct-2509": "Apertus-8B-Instruct",
     "CohereLabs/North-Mini-Code-1.0": "Cohere2MoE",
     "CohereLabs/c4ai-command-r7b-12-2024": "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    # Turns as in tests/models/turns.py
+    "Qwen/Qwen1.5-MoE-A2.7B": "chatml",
+    "Qwen/Qwen2.5-VL-3B-Instruct": "chatml",
+    "Qwen/Qwen3-VL-4B-Instruct": "chatml",
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": "chatml",
+    "inclusionAI/GroveMoE-Inst": "chatml",
+    "PowerInfer/SmallThinker-4BA0.6B-Instruct": "chatml",
+    "Dream-org/Dream-v0-Instruct-7B": "chatml",
+    "databricks/dbrx-instruct": "chatml",
+    "internlm/internlm2-chat-7b": "chatml",
+    "openbmb/MiniCPM3-4B": "chatml",
+    "Snowflake/snowflake-arctic-instruct": "chatml",
+    "PLM-Team/PLM-1.8B-Instruct": "chatml",
+    "Maincode/Maincoder-1B": "chatml",
+    "XiaomiMiMo/MiMo-V2-Flash": "chatml",
+    "Nanbeige/Nanbeige4.2-3B": "chatml",
+    "arcee-ai/Trinity-Large-Thinking": "chatml",
+    "deepgrove/maple-preview": "chatml",
+    "mistralai/Mistral-7B-Instruct-v0.3": "mistral",
+    "mistralai/Mistral-Small-4-119B-2603": "mistral-small",
+    "google/gemma-3n-E2B-it": "gemma",
+    "deepseek-ai/deepseek-moe-16b-chat": "deepseek",
+    "rednote-hilab/dots.llm1.inst": "dots1",
+    "dots-studio/dots3-note-prev": "dots",
+    "inclusionAI/Ling-mini-2.0": "ling",
+    "inclusionAI/LLaDA-MoE-7B-A1B-Instruct": "ling",
+    "stabilityai/stablelm-2-zephyr-1_6b": "zephyr",
+    "LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct": "exaone",
+    "LGAI-EXAONE/EXAONE-4.0-32B": "exaone",
+    "LGAI-EXAONE/K-EXAONE-236B-A23B": "exaone-moe",
+    "baichuan-inc/Baichuan2-7B-Chat": "baichuan",
+    "baidu/ERNIE-4.5-0.3B-PT": "ernie",
+    "baidu/ERNIE-4.5-21B-A3B-PT": "ernie",
+    "tencent/Hunyuan-A13B-Instruct": "hunyuan-moe",
+    "tencent/Hunyuan-4B-Instruct": "hunyuan",
+    "tencent/HunyuanOCR": "hunyuan-vl",
+    "FreedomIntelligence/openPangu-Embedded-7B-V1.1": "pangu",
+    "xai-org/grok-2": "grok-2",
+    "GraniteSWAForCausalLM": "granite",
+    "GraniteMoeSWAForCausalLM": "granite",
+    "GSAI-ML/LLaDA-8B-Instruct": "llada",
+    # The template of an earlier model of the family
+    "nvidia/Llama-3_1-Nemotron-51B-Instruct": "meta-llama-Llama-3.1-8B-Instruct",
+    "zai-org/GLM-5.2": "GLM-4.7-Flash",
+    "zai-org/GLM-5.3-Flash": "GLM-4.7-Flash",
+    "Qwen/Qwen3.8-Flash-Next": "Qwen3.5-4B",
+    "tencent/Hy4-preview": "tencent-Hy3",
 }
 UNKNOWN = "<unk>", "[UNK]", "<|plamo:unk|>"
 WITHOUT_SCORES = ("xverse",)
@@ -286,7 +335,8 @@ def file_of(form: Published) -> Parts:
     if "<start_of_turn>" in ids and form.kind == "llama":
         whole.set("tokenizer.ggml.add_space_prefix", BOOL, False)
     if form.model in TEMPLATES:
-        source = template_matrix.sources()[TEMPLATES[form.model]]
+        name = TEMPLATES[form.model]
+        source = TURNS[name].template() if name in TURNS else template_matrix.sources()[name]
         whole.set("tokenizer.chat_template", STRING, source.encode())
         whole.set(f"{form.arch}.context_length", U32, 4096)  # one template writes two pages of instructions
     with_keys(whole, header_of(whole, form.arch))

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from functools import partial
 
 import numpy as np
@@ -12,12 +11,14 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadTemplate
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import MODELS
+from rwkv_gpu.text.template import ChatTemplate
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import written
 from tests.golden.record_published import FILE, TEXTS
 from tests.golden_files import OWN
 from tests.models.headers import header_of, headers, with_keys, with_tensors
-from tests.models.published import Published, file_of, published
+from tests.models.published import TEMPLATES, Published, file_of, published
+from tests.models.turns import TURNS
 from tests.test_docs import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore::rwkv_gpu.models.differences.AnswersDiffer")
@@ -41,17 +42,20 @@ def golden_forms() -> dict[str, str]:
 
 
 def check_answers(llm: rwkv_gpu.LLM, ends: int) -> None:
-    """Checks that an answer runs to its limit, and stops at its end token. It is a chat if there is a template."""
+    """Checks that an answer runs to its limit, and stops at its end token. A chat also stops at its end of turn."""
     fields = {"max_tokens": 3, "temperature": 0}
+    ids = {ends}
     try:
-        _ = llm.chat_format
+        ids |= llm.chat_format.stop_ids
     except BadTemplate:  # a base model
         answer = partial(llm.create_completion, TEXTS[0], **fields)
     else:
         answer = partial(llm.create_chat_completion, MESSAGES, **fields)
-    assert answer(logit_bias={str(ends): -100.0})["usage"]["completion_tokens"] == 3
-    stopped = answer(logit_bias={str(ends): 100.0})
-    assert stopped["choices"][0]["finish_reason"] == "stop" and stopped["usage"]["completion_tokens"] <= 1
+    never = {str(one): -100.0 for one in ids | llm.tokenizer.stop_ids}
+    assert answer(logit_bias=never)["usage"]["completion_tokens"] == 3
+    for one in ids:
+        stopped = answer(logit_bias={str(one): 100.0})
+        assert stopped["choices"][0]["finish_reason"] == "stop" and stopped["usage"]["completion_tokens"] <= 1
 
 
 @pytest.mark.parametrize("model", FORMS)
@@ -68,6 +72,21 @@ def test_a_published_form_loads_reads_texts_as_llama_cpp_does_and_answers(model,
         assert end is not None
         [ends] = llm.tokenize(end, parse=True)
         check_answers(llm, ends)
+        turns = TURNS.get(TEMPLATES.get(model, ""))
+        if turns:
+            assert llm.chat_format.stop_ids == frozenset(llm.tokenize(turns.end, parse=True, special=False))
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_template_of_our_own_writes_the_turns_of_its_table(name):
+    turns, chat = TURNS[name], ChatTemplate(TURNS[name].template())
+    said = [{"role": role, "content": text} for role, text in (("system", "A"), ("user", "B"), ("assistant", "C"))]
+    asked = (turns.system or "{}\n\n").replace("{}", "A")
+    asked = asked + turns.question.replace("{}", "B") if turns.system else turns.question.replace("{}", f"{asked}B")
+    expected = turns.begin + asked + turns.answer.replace("{}", "C")
+    assert chat.render(said, add_generation_prompt=False) == expected
+    again = turns.question.replace("{}", "D") + turns.opening
+    assert chat.render([*said, {"role": "user", "content": "D"}], add_generation_prompt=True) == expected + again
 
 
 def test_golden_models_with_a_published_tokenizer_answer_and_stop(tmp_path):
@@ -86,14 +105,12 @@ def test_every_reference_model_has_a_record():
 
 
 def test_the_guide_says_what_is_known_of_the_published_files_of_each_family():
-    """docs/models.md lists the families without a tokenizer or header, by golden vocabularies and recorded headers."""
+    """Each family has the tokenizer of a published file, and a recorded header at full size."""
     text = (ROOT / "docs/models.md").read_text()
     forms = {form.arch for form in FORMS.values()} | golden_forms().keys()
     full = {header.arch for header in headers().values()}
-    for missing, known, others in (("a known tokenizer", forms, full), ("a header", full, forms)):
-        [names] = re.findall(rf"without {missing}: (`[^.]*)\.", text)
-        assert re.findall(r"`([\w-]+)`", names) == sorted(MODELS.keys() - known), missing
-        assert MODELS.keys() - known <= others
+    assert set(MODELS) == forms == full
+    assert "the header of a published model of every family" in text
 
 
 def test_tokens_of_images_are_never_sampled(tmp_path):

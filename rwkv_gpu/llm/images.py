@@ -248,7 +248,7 @@ def _source(part: Mapping[str, Any], where: str) -> Any:
         raise BadInput(f"{where} has no image or audio")
     if part.get("type") == "input_audio":
         return url
-    if (isinstance(url, str) and not url.startswith("data:")) or isinstance(url, int | float | list | dict):
+    if (isinstance(url, str) and not is_data(url)) or isinstance(url, int | float | list | dict):
         raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
     return url
 
@@ -260,18 +260,23 @@ def url_of(part: Mapping[str, Any]) -> Any:
     return url.get("url", url.get("data")) if isinstance(url, Mapping) else url
 
 
+def is_data(url: str) -> bool:
+    """True for a URL that contains the data itself."""
+    return url[:5].lower() == "data:"
+
+
 def data_of(url: str, where: str) -> bytes:
     """The bytes of a data URL. Other URLs are refused: nothing is fetched."""
     head, comma, data = url.partition(",")
-    return base64_of(data, where) if comma and head.endswith(";base64") else _refuse(where)
+    return base64_of(data, where) if comma and head.lower().endswith(";base64") else _refuse(where)
 
 
 def base64_of(text: object, where: str) -> bytes:
-    """The bytes of an image in base64."""
+    """The bytes of an image in base64, which may have line breaks."""
     if not isinstance(text, str) or len(text) > MOST_BYTES * 4 // 3 + 4:
         raise BadInput(f"{where} must be base64 of at most {MOST_BYTES >> 20} MiB")
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         return _refuse(where)
 
@@ -284,7 +289,7 @@ def _bytes(source: Any, where: str) -> Any:
     """The bytes of a text, which is never a path: messages come from other machines."""
     if not isinstance(source, str):
         return source
-    return data_of(source, where) if source.startswith("data:") else base64_of(source, where)
+    return data_of(source, where) if is_data(source) else base64_of(source, where)
 
 
 def media_of(sight: Sight | None) -> tuple[str, ...]:

@@ -53,6 +53,10 @@ def test_forms_of_all_apis_give_one_answer(server):
     picture = {"type": "image_url", "image_url": {"url": URL}}
     answer = server.post("/v1/chat/completions", openai([picture, text]))["choices"][0]["message"]["content"]
     assert answer
+    broken = URL.replace("data:", "Data:").replace(";base64", ";BASE64") + "\r\n"  # lines as of encodebytes
+    wrapped = {"type": "image_url", "image_url": {"url": f"{broken[:70]}\n{broken[70:]}"}}
+    again = server.post("/v1/chat/completions", openai([wrapped, text]))
+    assert again["choices"][0]["message"]["content"] == answer
     parts = [{"type": "input_image", "image_url": URL}, {"type": "input_text", "text": "hello"}]
     responses = {"input": [{"role": "user", "content": parts}], "temperature": 0, "max_output_tokens": 6}
     found = server.post("/v1/responses", responses)

@@ -236,7 +236,7 @@ def _pieces(content: Any, album: Album, where: str) -> Iterator[str]:
             continue
         text = part.get("text") if kind in ("text", "input_text") else None
         if not isinstance(text, str):
-            raise BadInput(f"{at} must be a text, an image or audio, such as {{'type': 'text', 'text': ...}}")
+            raise BadInput(f"{at} must be text, an image or audio, such as {{'type': 'text', 'text': ...}}")
         yield "\n" * after_text + text
         after_text = True
 

@@ -64,7 +64,7 @@ def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
         parts: list[dict[str, Any]] = [_part(part) for part in content]
         for i, part in enumerate(parts):
             if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise BadInput(f"{where}[{i}] must be a text, an image or audio, such as {{'type': 'text', 'text': ...}}")
+                raise BadInput(f"{where}[{i}] must be text, an image or audio, such as {{'type': 'text', 'text': ...}}")
         return parts
     if not isinstance(content, str):
         raise BadInput(f"{where} is {content!r}; it must be a string or a list of text parts")

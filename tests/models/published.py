@@ -125,7 +125,7 @@ seed_oss         seed_oss         ByteDance-Seed/Seed-OSS-36B-Instruct     gpt2 
 arctic           arctic           Snowflake/snowflake-arctic-instruct      llama default       bE  {LLAMA} -=<|im_start|> -=<|im_end|>
 jamba            jamba            ai21labs/Jamba-v0.1                      llama default       bE  bos=<|startoftext|> eos=<|endoftext|> unknown=<|unk|> padding=<|pad|>
 nemotron         nemotron         nvidia/Minitron-4B-Base                  llama default       BE  {LLAMA}
-paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA}
+paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA} -=<|begin_of_sentence|> -=<|end_of_sentence|>
 pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA} -=[unused9] -=[unused10]
 bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
 qwen4exp         qwen4exp         Qwen/Qwen3.8-Flash-Next                  gpt2  qwen35        B   {QWEN}
@@ -233,10 +233,11 @@ TEMPLATES = {
     "GraniteSWAForCausalLM": "granite",
     "GraniteMoeSWAForCausalLM": "granite",
     "GSAI-ML/LLaDA-8B-Instruct": "llada",
+    "zai-org/GLM-5.2": "glm-5",
+    "zai-org/GLM-5.3-Flash": "glm-5",
+    "PaddlePaddle/PaddleOCR-VL": "ernie",
     # The template of an earlier model of the family
     "nvidia/Llama-3_1-Nemotron-51B-Instruct": "meta-llama-Llama-3.1-8B-Instruct",
-    "zai-org/GLM-5.2": "GLM-4.7-Flash",
-    "zai-org/GLM-5.3-Flash": "GLM-4.7-Flash",
     "Qwen/Qwen3.8-Flash-Next": "Qwen3.5-4B",
     "tencent/Hy4-preview": "tencent-Hy3",
 }

@@ -1,4 +1,4 @@
-"""How published chat models write turns. The facts are those of llama.cpp and LLaMA-Factory; the templates are ours."""
+"""How published chat models write turns: facts of llama.cpp, LLaMA-Factory and ms-swift, in templates of our own."""
 
 import json
 from dataclasses import dataclass
@@ -61,6 +61,15 @@ TURNS = {
     "ling": Turns(
         *("", "<role>SYSTEM</role>{}<|role_end|>", "<role>HUMAN</role>{}<|role_end|>"),
         *("<role>ASSISTANT</role>{}<|role_end|>", "<role>ASSISTANT</role>"),
+    ),
+    "glm-5": Turns(
+        *(
+            "[gMASK]<sop><|system|>Reasoning Effort: Max",
+            "<|system|>{}",
+            "<|user|>{}",
+            "<|assistant|><think></think>{}",
+        ),
+        "<|assistant|><think>",
     ),
     "exaone": Turns(
         *("", "[|system|]{}[|endofturn|]\n", "[|user|]{}\n", "[|assistant|]{}[|endofturn|]\n", "[|assistant|]"),

@@ -78,6 +78,23 @@ def test_rows_of_an_image_that_is_read_as_a_whole_see_its_last_row():
             assert spans().ends(start, end).tolist() == last[start:end]
 
 
+def test_a_prompt_that_is_read_whole_is_divided_by_no_chunk_and_sees_its_last_row():
+    for length in range(4):
+        whole = Spans()
+        whole.prompt = length
+        assert bool(whole) == (length > 0)
+        for start, end in RANGES:
+            assert whole.divides(end) == (0 < end < length) and whole.least(start) == max(0, length - start)
+            assert whole.end_of(start, end) == (start if 0 < end < length else end)
+            assert whole.ends(start, end).tolist() == [length if at < length else at + 1 for at in range(start, end)]
+            given = given_rows(SimpleNamespace(rows=end - start), [(whole, start, end)], None)
+            assert [*given] == ([ENDS["all"]] if start < length else [])
+            cut = Spans()
+            cut.prompt = length
+            assert cut.cut(start, end) == (start, end)
+            assert cut.prompt == sum(1 for at in range(length) if not start <= at < end)
+
+
 def test_ids_of_images_are_replaced_by_zeros_in_text():
     ids = [image_ids(one[0])[one[1]] if one else 7 for one in labels()]
     assert all((token >= IMAGE) == (one is not None) for token, one in zip(ids, labels(), strict=True))

@@ -45,8 +45,8 @@ class States:
     def fetch(self, text, known, then, wait):
         self.asked.append((len(text) // TOKEN, known, then, wait))
 
-    def pays_to_restore(self, *_):
-        return True
+    def pays_to_restore(self, found, missing):
+        return missing <= len(found[0]) // TOKEN
 
     def restored(self, found, _, saved, *, hedged):
         self.hedged.append((len(found[0]) // TOKEN, saved, hedged))
@@ -141,8 +141,8 @@ def test_the_speed_of_a_prompt_is_measured_once_unless_a_state_was_restored(now)
     one.began("b", 2, text)
     engine.left = 6
     states.asked[0][2]((key_of(range(4)), {}))
-    now.at += 2
     for done in (5, 6, 6):
+        now.at += 1
         for number in (1, 2, 3):
             one.follow(SimpleNamespace(id=number, prompt_done=done, prompt_tokens=6, reused=1))
     assert states.times == [(5, 2.0)]
@@ -158,6 +158,13 @@ def test_an_ended_turn_is_stored_with_its_question(now, rewinds, kept):
     one.export(1)
     one.export(1)
     assert sorted(states.kept) == kept
+    one.began("a", 2, sequence(6, marks=(2, 4)))
+    one.export(2)
+    assert sorted(states.kept) == kept, "the store has these states"
+    one.began("a", 3, sequence(9))
+    one.forget("a", 3)
+    one.export(3)
+    assert sorted(states.kept) == kept, "the request was cancelled"
 
 
 def test_turns_are_pushed_last_first_until_the_end(now):

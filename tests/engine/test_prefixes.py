@@ -1,6 +1,7 @@
 """The prefix store: which states are stored and evicted, and the cost to start in the middle of a text."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.engine.stored_prefixes import BY_CHANCE
+from rwkv_gpu.engine.stored_prefixes import BY_CHANCE, StoredPrefixes
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import PAGE
 from tests.engine.test_engine_states import CHUNK, CONTEXT, Fake
@@ -194,6 +195,16 @@ def test_the_common_prefix_of_two_texts_is_counted_to_the_token(same):
         a, b = beginning + key_of(rest), beginning + key_of(other)
         assert shared(a, b) == shared(b, a) == same
         assert shared(a, a) == same + len(rest)
+
+
+@pytest.mark.parametrize(("read", "moves"), [(4, True), (5, False), (6, False)])
+def test_a_sequence_moves_only_to_a_prefix_longer_than_what_it_has_read(read, moves):
+    prefixes, adopted = StoredPrefixes.__new__(StoredPrefixes), []
+    prefixes.cache = SimpleNamespace(find=lambda _: ("handle", 5))
+    prefixes._store = SimpleNamespace(forget=lambda _: None, adopt=lambda *given: adopted.append(given))
+    sequence = SimpleNamespace(slot=2, fed=read, read_end=9, key=lambda _: b"")
+    assert prefixes.skip(sequence) is moves
+    assert adopted == [(2, "handle", 5)] * moves and sequence.fed == (5 if moves else read)
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.unmasking import BLOCK, CANVAS
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -51,6 +52,21 @@ def test_an_answer_is_the_same_alone_and_next_to_others():
         together = [tuple(event.token for event in stream if event.token is not None) for stream in streams]
         assert together == alone
         assert len({*alone}) == 3
+
+
+def test_a_step_has_logits_of_the_block_and_the_masks_after_it_only(monkeypatch):
+    step, sizes = HostRunner.step, set()
+
+    def counted(runner, batch):
+        found = step(runner, batch)
+        sizes.add((len(batch.ids), len(found)))
+        return found
+
+    monkeypatch.setattr(HostRunner, "step", counted)
+    with opened() as llm:
+        llm.generate(PROMPT, max_tokens=2 * BLOCK, temperature=0, ignore_eos=True)
+    whole = len(PROMPT) + 2 * BLOCK
+    assert sizes == {(whole, 2 * BLOCK + 1), (whole, BLOCK + 1)}  # and the row before them
 
 
 def test_an_answer_longer_than_the_masks_continues():

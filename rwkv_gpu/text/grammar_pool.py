@@ -70,6 +70,7 @@ class Session:
         self.generated: list[int] = []
         self.left = left
         self._lock = threading.Lock()
+        self.asked = 0  # the number of the last question
         self._known = threading.Event()
         self._reply: Reply = (CLOSED, b"", False, True)
         self._callbacks: list[Callable[[], None]] = []
@@ -97,7 +98,9 @@ class Session:
     def refresh(self, left: int) -> None:
         """Updates the number of tokens that may follow."""
         self.left = left
-        self._known.clear()
+        with self._lock:
+            self.asked += 1
+            self._known.clear()
         self.again()
 
     def again(self) -> None:
@@ -116,9 +119,11 @@ class Session:
             continue
         return self._reply
 
-    def answer(self, reply: Reply) -> None:
-        """Handles the helper's reply."""
+    def answer(self, reply: Reply, asked: int | None = None) -> None:
+        """Handles the helper's reply, unless a later question than `asked` is waiting for its own."""
         with self._lock:
+            if asked not in (None, self.asked):
+                return
             self._reply = reply
             self._known.set()
             callbacks, self._callbacks = self._callbacks, []
@@ -186,6 +191,7 @@ class Helper:
             return self._close(question)
         sent = self._sent.get(question.number)
         limit = self._limits.compiling if sent is None else self._limits.masking
+        asked = question.asked
         tokens = tuple(question.generated[sent or 0 :])
         try:
             if sent is None:
@@ -210,7 +216,7 @@ class Helper:
             question.fail(self._cause(question.source, limit))
             return False
         self._sent[question.number] = (sent or 0) + len(tokens)
-        question.answer(reply)
+        question.answer(reply, asked)
         return True
 
     def _close(self, number: int) -> bool:

@@ -152,6 +152,25 @@ def test_accept_never_waits_and_calls_back_when_the_mask_is_there(make):
     assert again.is_set()
 
 
+def test_a_reply_to_an_earlier_token_is_not_taken_for_the_last_ones(make, tokenizer, monkeypatch):
+    grammars, [a, b] = make(), [tokenizer.encode(f"x{letter}")[-1] for letter in "ab"]
+    grammar = grammars.grammar(Form.of(regex="ab"))
+    [helper] = grammars._pool._helpers
+    talk, begun, more = helper._talk, threading.Event(), threading.Event()
+
+    def slow(*given):
+        begun.set()
+        assert more.wait(PATIENCE)
+        return talk(*given)
+
+    monkeypatch.setattr(helper, "_talk", slow)
+    grammar.accept(a)
+    assert begun.wait(PATIENCE)  # the question about the first token is on its way
+    grammar.accept(b)
+    more.set()
+    assert grammar.done
+
+
 def test_helper_processes_are_few_and_finished_answers_free_them(make):
     grammars = make()
     held = [grammars.grammar(SMALL) for _ in range(3 * PROCESSES)]

@@ -110,7 +110,7 @@ class Tools:
         analysis, ended = (_literal(text, tokenizer) for text in _ANALYSIS)
         opening = _literal(f"<|channel|>commentary {_TO}", tokenizer)
         rules += f"\nreasoning: {analysis} TEXT {ended}\nTEXT: /(.|\\n)*/"
-        return Form("lark", f"start: reasoning? {opening} call\n{rules}"), None
+        return Form("channels", f"start: reasoning? {opening} call\n{rules}"), None
 
     def _calls(self, name: str, tokenizer: Tokenizer) -> str:
         """The rule `call`: one of the tools with its arguments."""

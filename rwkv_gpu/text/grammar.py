@@ -18,7 +18,8 @@ from rwkv_gpu.text.gbnf import token_names
 from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
 from rwkv_gpu.text.grammar_worker import Reply
 
-Kind = Literal["schema", "regex", "lark", "gbnf", "calls"]  # calls: a lark grammar of JSON and forced text
+# calls: a lark grammar of JSON and forced text; channels: the same after reasoning (Harmony)
+Kind = Literal["schema", "regex", "lark", "gbnf", "calls", "channels"]
 Words = npt.NDArray[np.uint32]
 
 HIDDEN = b"\xff"  # llguidance does not match tokens that begin with this byte as text
@@ -145,7 +146,7 @@ class Grammar:
         budget: int = ENDLESS,
         optional: bool = False,
     ) -> None:
-        self._name = NAMES[form.kind]
+        self._name = NAMES.get(form.kind, "grammar")
         self._session = session
         # Text tokens that end an answer. The matcher treats them only as ends, but its mask, which is based on bytes,
         # includes them as text.
@@ -218,9 +219,8 @@ def pool_of(tokenizer: Tokenizer, size: int, limits: Limits | None = None) -> Po
 
 def _check_length(form: Form) -> None:
     if len(form.source) > LONGEST:
-        raise BadGrammar(
-            f"the {NAMES[form.kind]} is too large: it has {len(form.source):,} characters; the limit is {LONGEST:,}"
-        )
+        name = NAMES.get(form.kind, "grammar")
+        raise BadGrammar(f"the {name} is too large: it has {len(form.source):,} characters; the limit is {LONGEST:,}")
 
 
 def _without(words: Words, tokens: Iterable[int]) -> Words:
@@ -230,9 +230,7 @@ def _without(words: Words, tokens: Iterable[int]) -> Words:
     return words
 
 
-NAMES: dict[Kind, str] = {
-    "schema": "JSON schema", "regex": "regular expression", "lark": "grammar", "gbnf": "grammar", "calls": "grammar",
-}  # fmt: skip
+NAMES: dict[Kind, str] = {"schema": "JSON schema", "regex": "regular expression"}  # the others are grammars
 
 
 def _text(tokenizer: Tokenizer, token: int) -> bytes:

@@ -112,10 +112,11 @@ def _bits(tokens: Sequence[int]) -> int:
 
 
 class Closing:
-    """One answer: its known end, and the distance to it."""
+    """One answer: its known end, and the distance to it. It begins after an opening text."""
 
-    def __init__(self, kinds: Kinds) -> None:
+    def __init__(self, kinds: Kinds, opening: bytes = b"") -> None:
         self._kinds = kinds
+        self._opening, self._before = opening, b""
         self._text = Text()
         self._end: list[int] = []
         self._length = 0  # tokens of the end when it was last searched
@@ -128,6 +129,10 @@ class Closing:
     def accept(self, token: int) -> None:
         """Advances by a generated token."""
         piece = self._kinds.tokens[token]
+        if self._opening:
+            self._before, found, piece = (self._before + piece).partition(self._opening)
+            self._before = self._before[1 - len(self._opening) :]
+            self._opening = b"" if found else self._opening
         self._within &= self._text.inside and b'"' not in piece and b"\\" not in piece
         self._text.feed(piece)
         if self._end[:1] == [token]:
@@ -138,6 +143,8 @@ class Closing:
 
         It also excludes digits after too many digits in a row, unless only digits may follow.
         """
+        if self._opening:
+            return mask
         if self._text.digits >= DIGITS:
             allowed = int.from_bytes(mask, "little")
             mask = (allowed & ~self._kinds.digits or allowed).to_bytes(len(mask), "little")

@@ -23,6 +23,8 @@ from rwkv_gpu.text.grammar_closing import Closing, Kinds
 COMPILED = 16  # grammars that stay compiled for later requests
 REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth caching
 COMPACT = {"whitespace_flexible": False}  # JSON without white space; a schema's own "x-guidance" may override this
+# By kind of grammar: the text after which JSON begins, which is ended in time
+OPENINGS = {"schema": b"", "calls": b"", "channels": b"commentary to=functions."}
 LARGE = 400 << 20  # bytes; a process that has used more ends when no session uses it
 NICE = 5  # lower priority than the server's, so that a large grammar does not delay other requests
 LONGEST_PIECE = 64  # maximum bytes of a token when texts are split
@@ -135,7 +137,7 @@ class Worker:
                 break
         else:
             return "does not allow what the answer begins with; begin it otherwise, or not at all", b"", False, True
-        closing = Closing(self._kinds_of_tokens()) if kind in ("schema", "calls") else None
+        closing = Closing(self._kinds_of_tokens(), OPENINGS[kind]) if kind in OPENINGS else None
         session = self._sessions[number] = Session(matcher, closing)
         return session.accept((*text, *tokens), left)
 

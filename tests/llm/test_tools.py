@@ -213,16 +213,23 @@ def channels():
 
 def allowed_after(llm, more, text):
     """Returns the texts of the tokens that may follow the beginning of an answer."""
+    return set(allowed_tokens(llm, grammar_after(llm, more, text)).values())
+
+
+def grammar_after(llm, more, text):
+    """Returns the grammar of an answer that has begun."""
     asked = {"tools": [WEATHER, NOW], "max_tokens": 200, **more}
     [(request, _)] = llm.prepare_chat_completion([QUESTION], **asked).requests
     for token in llm.tokenize(text, parse=True):
         request.grammar.accept(token)
-    mask = request.grammar.mask()
-    return {
-        llm.tokenizer.piece(token, special=True).decode("utf-8", "replace")
-        for token in range(llm.vocab_size)
-        if (mask[token // 32] >> (token % 32)) & 1
-    }
+    return request.grammar
+
+
+def allowed_tokens(llm, grammar):
+    """Returns the texts of the tokens that a grammar allows, by token."""
+    mask = grammar.mask()
+    ids = [token for token in range(llm.vocab_size) if (mask[token // 32] >> (token % 32)) & 1]
+    return {token: llm.tokenizer.piece(token, special=True).decode("utf-8", "replace") for token in ids}
 
 
 @pytest.mark.parametrize("reasoning", ["", ANALYSIS])
@@ -234,6 +241,20 @@ def test_a_required_call_in_channels_is_enforced_with_or_without_reasoning_befor
     assert cities and all("Rome".startswith(text) or "Oslo".startswith(text) for text in cities)
     assert "<|end|>" in allowed_after(channels, more, "<|channel|>analysis<|message|>Hm")
     assert allowed_after(channels, more, reasoning + TO_WEATHER + 'Rome","days":1}') == set()  # it is complete
+
+
+@pytest.mark.parametrize("reasoning", ["", ANALYSIS.replace("Hm", 'A 5" pipe of 1' + "0" * 30)])
+def test_numbers_in_a_required_call_in_channels_are_bounded(channels, reasoning):
+    """A model that repeats a digit ends its numbers, whatever its reasoning quotes."""
+    parameters = {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}
+    tools = [{"type": "function", "function": {"name": "measure", "parameters": parameters}}]
+    opening = '<|channel|>commentary to=functions.measure<|message|>{"x":'
+    grammar, written = grammar_after(channels, {"tools": tools, "tool_choice": "required"}, reasoning + opening), ""
+    while tokens := allowed_tokens(channels, grammar):
+        token = next(token for text in ("7", "}", *tokens.values()) for token in tokens if tokens[token] == text)
+        written += tokens[token]
+        grammar.accept(token)
+    assert written == "7" * 24 + "}"
 
 
 def test_a_named_function_is_called_in_channels(channels):

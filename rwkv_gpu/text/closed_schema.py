@@ -1,7 +1,7 @@
 """Narrows JSON schemas as llama.cpp does. Otherwise, a model would add whatever JSON Schema allows by default.
 
 Objects with properties have no other keys. Integers have 64 bits, so that they have a limited number of digits. A
-schema with properties is an object. `oneOf` is treated as `anyOf`.
+schema with properties is an object, and one with items an array. `oneOf` is treated as `anyOf`.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ OPEN = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties", "allOf",
      "anyOf", "oneOf", "$ref", "if", "not"}
 )  # fmt: skip
+VALUES = frozenset({"enum", "const"})
 LIMIT = (1 << 63) - 1024  # the largest 64-bit integer that is also a float, as llguidance stores floats
 
 
@@ -44,7 +45,9 @@ def _closed(schema: Any, *, definitions: bool) -> Any:
     if found.get("properties") and not OPEN & found.keys():
         found["additionalProperties"] = False
         found.setdefault("type", "object")
-    if found.get("type") == "integer" and not {"enum", "const"} & found.keys():
+    elif {"items", "prefixItems"} & found.keys() and not {*OPEN, *VALUES} & found.keys():
+        found.setdefault("type", "array")
+    if found.get("type") == "integer" and not VALUES & found.keys():
         found |= {} if "exclusiveMinimum" in found else {"minimum": found.get("minimum", -LIMIT)}
         found |= {} if "exclusiveMaximum" in found else {"maximum": found.get("maximum", LIMIT)}
     return found

@@ -52,7 +52,7 @@ OPTIONS = (
     ),
 )  # fmt: skip
 NAMES = (
-    *SETTINGS, "mirostat", "stop", "logit_bias", "system", "reasoning", "reasoning_budget",
+    *SETTINGS, "mirostat", "stop", "logit_bias", "ignore_eos", "system", "reasoning", "reasoning_budget",
     "reasoning_budget_message", "chat_template_kwargs",
 )  # fmt: skip
 

@@ -2,9 +2,11 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from rwkv_gpu.cli.answer_defaults import NAMES
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.preset import Preset, write_preset
@@ -191,8 +193,9 @@ n-predict = -1
 """
     monkeypatch.setenv("RWKV_GPU_TOP_P", "0.5")
     args = ("--min-p", "0.125", "--reasoning-budget-message", "so", "--chat-template-kwargs", '{"a": 1}')
+    args += ("--ignore-eos",)
     of_all, of_models = options_of(tmp_path, monkeypatch, text, *args)
-    assert of_all.settings == {"temperature": 0.25, "top_p": 0.5, "min_p": 0.125}
+    assert of_all.settings == {"temperature": 0.25, "top_p": 0.5, "min_p": 0.125, "ignore_eos": True}
     assert of_all.thoughts == Thoughts(None, 100, "so", {"a": 1})
     [(name, one)] = of_models.items()
     assert (name, one.system, one.thoughts.think) == ("quiet-rwkv7", "Be brief.", False)
@@ -200,6 +203,11 @@ n-predict = -1
     assert {name: [*value] if name == "stop" else value for name, value in one.settings.items()} == {
         "top_k": 4, "mirostat_tau": 5.0, "stop": ["a", "b"],
     }  # fmt: skip
+
+
+def test_every_sampling_option_of_serve_becomes_a_default():
+    params = cli.get_command(click.Context(cli), "serve").params
+    assert {param.name for param in params if getattr(param, "group", "") in ("Sampling", "Answers")} == {*NAMES}
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_a_sequence_may_go_back_and_continue_differently(runner):
 
 def test_the_error_of_a_full_context_has_both_numbers(runner):
     prefill(runner, ids_of(512, 1), slot=0)
-    with pytest.raises(ContextFull, match="513 tokens does not fit the context of 512"):
+    with pytest.raises(ContextFull, match="513 tokens exceeds the available context size of 512"):
         prefill(runner, [1], slot=0, start=512)
 
 
@@ -185,7 +185,7 @@ def test_an_answer_ends_where_the_context_does():
         done = llm.generate(list(range(10)), max_tokens=50)
         assert len(done.tokens) == 10
         assert done.finish_reason == "length"
-        with pytest.raises(ContextFull, match="a prompt of 21 tokens does not fit the context of 20"):
+        with pytest.raises(ContextFull, match="a prompt of 21 tokens exceeds the available context size of 20"):
             llm.generate(list(range(21)))
 
 

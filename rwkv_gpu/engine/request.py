@@ -74,8 +74,9 @@ class Request:
 def check_length(tokens: int, context: int | None, *, least: bool = False) -> None:
     """Refuses a prompt that does not fit the context. With `least`, `tokens` is a lower bound of its length."""
     if context is not None and tokens > context:
-        raise ContextFull(
-            f"a prompt of {'at least ' if least else ''}{tokens:,} tokens does not fit the context of {context:,}; "
+        count = f"at least {tokens:,}" if least else f"{tokens:,}"
+        raise ContextFull(  # clients recognise "exceeds the available context size", llama-server's words
+            f"a prompt of {count} tokens exceeds the available context size of {context:,}; "
             "shorten it, or load the model with a larger context",
             tokens,
             context,

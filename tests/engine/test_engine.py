@@ -206,7 +206,7 @@ def test_the_built_in_model_reads_a_prompt_in_steps_of_a_fraction_of_a_second():
 
 def test_requests_beyond_a_models_limits_are_refused_with_the_numbers():
     engine = Engine(small("tiny-llama.gguf"))
-    with pytest.raises(ContextFull, match="a prompt of 257 tokens does not fit the context of 256"):
+    with pytest.raises(ContextFull, match="a prompt of 257 tokens exceeds the available context size of 256"):
         engine.add(Request(ids_of(257)))
     with pytest.raises(BadInput, match="no tokens"):
         engine.add(Request([]))

@@ -128,7 +128,7 @@ TestSequences = Sequences.TestCase
 
 def test_errors_of_a_full_context_and_pool_have_the_numbers():
     pager = Pager(3, CONTEXT)
-    with pytest.raises(ContextFull, match="321 tokens does not fit the context of 320"):
+    with pytest.raises(ContextFull, match="321 tokens exceeds the available context size of 320"):
         pager.prepare([Segment(0, CONTEXT + 1, 0, 0)])
     pager.prepare([Segment(0, 2 * PAGE, 0, 0)])
     with pytest.raises(CacheFull, match="needs 2 pages of 64 tokens, but only 1 of 3 are free"):

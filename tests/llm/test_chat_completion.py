@@ -141,6 +141,6 @@ def test_messages_are_checked(llm):
 def test_messages_that_are_too_long_are_refused_with_both_numbers():
     with (
         rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu", context=16) as llm,
-        pytest.raises(ContextFull, match=r"a prompt of \d+ tokens does not fit the context of 16"),
+        pytest.raises(ContextFull, match=r"a prompt of \d+ tokens exceeds the available context size of 16"),
     ):
         llm.create_chat_completion([{"role": "user", "content": "Hello " * 20}])

@@ -144,7 +144,7 @@ def test_a_step_has_several_texts_unless_a_smaller_chunk_is_requested(chunk, row
 def test_a_text_beyond_the_context_is_refused_and_a_step_has_room_for_any_other():
     with rwkv_gpu.load(OWN / "tiny-bert.gguf", device="cpu", chunk_size=8) as llm:
         assert llm.info.chunk_size >= llm.context == 64
-        with pytest.raises(ContextFull, match="65 tokens does not fit the context of 64"):
+        with pytest.raises(ContextFull, match="65 tokens exceeds the available context size of 64"):
             llm.create_embedding([[5] * 65])
         assert len(llm.create_embedding([[5] * 64])["data"]) == 1
 

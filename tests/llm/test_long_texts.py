@@ -60,7 +60,7 @@ def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monke
                 ),
                 lambda text=text: llm.create_chat_completion([{**ASK, "content": [{"type": "text", "text": text}]}]),
             ):
-                with pytest.raises(ContextFull, match=r"at least [\d,]+ tokens does not fit the context of 64"):
+                with pytest.raises(ContextFull, match=r"at least [\d,]+ tokens exceeds the available context size"):
                     call()
 
 

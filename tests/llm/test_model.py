@@ -160,7 +160,7 @@ def test_a_measurement_waits_for_its_turn_and_other_requests_continue(llm):
 def test_a_prompt_that_is_too_long_is_refused_or_loses_its_beginning_on_request():
     with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=64) as llm:
         ids = np.random.default_rng(3).integers(3, 260, 100).tolist()
-        with pytest.raises(ContextFull, match="100 tokens does not fit the context of 64"):
+        with pytest.raises(ContextFull, match="100 tokens exceeds the available context size of 64"):
             llm.generate(ids)
         cut = llm.generate(ids, max_tokens=10, truncate="left")
         assert cut.stats.prompt_tokens == 54

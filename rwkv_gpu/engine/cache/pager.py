@@ -156,7 +156,7 @@ class Pager:
         for want in wanted:
             if want.end > self.context:
                 raise ContextFull(
-                    f"a sequence of {want.end:,} tokens does not fit the context of {self.context:,}; "
+                    f"a sequence of {want.end:,} tokens exceeds the available context size of {self.context:,}; "
                     "shorten it, or load the model with a larger context"
                 )
         growing = []

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import wgpu
@@ -51,6 +52,25 @@ def resident() -> int:
     give_back_freed_memory()
     status = Path("/proc/self/statm")
     return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
+
+
+class _Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of glibc."""
+
+    _fields_: ClassVar = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+    )]  # fmt: skip
+
+
+def allocated() -> int:
+    """Returns the bytes that malloc has handed out, if the C library is glibc 2.33 or later."""
+    try:
+        mallinfo = ctypes.CDLL("libc.so.6").mallinfo2
+    except (OSError, AttributeError):
+        return 0
+    mallinfo.restype = _Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
 
 
 def peak() -> int:

@@ -201,7 +201,8 @@ class Reply:
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage chunk, if requested."""
         if self.fields.usage:
-            yield {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(completions)}
+            more = {"usage": usage(completions), "timings": completions[0].stats.timings}
+            yield {**self._head("chat.completion.chunk"), "choices": [], **more}
 
     def _head(self, kind: str) -> Json:
         model = self.fields.model or self.model

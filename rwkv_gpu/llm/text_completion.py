@@ -123,7 +123,8 @@ class TextReply:
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage chunk, if requested."""
         if self.fields.usage:
-            yield {**self._head(), "choices": [], "usage": self._usage(completions)}
+            timings = {"timings": completions[0].stats.timings} if completions else {}
+            yield {**self._head(), "choices": [], "usage": self._usage(completions), **timings}
 
     def _head(self) -> Json:
         model = self.fields.model or self.model

@@ -89,6 +89,7 @@ def test_chunks_put_together_are_the_whole(llm, n):
             assert "".join(c["text"] for c in mine) == choice["text"]
             assert [c["finish_reason"] for c in mine] == [None] * (len(mine) - 1) + [choice["finish_reason"]]
         assert found[-1]["usage"]["total_tokens"] == whole["usage"]["total_tokens"] and not found[-1]["choices"]
+        assert found[-1]["timings"]["predicted_n"] == whole["timings"]["predicted_n"]
 
 
 def test_embeddings_equal_those_of_embed(llm):

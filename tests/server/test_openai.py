@@ -52,6 +52,7 @@ def test_every_answer_of_several_is_streamed_under_its_index(server):
     assert [told(chunks, index) for index in range(3)] == [choice["message"]["content"] for choice in whole]
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["completion_tokens"] == 18
+    assert chunks[-1]["timings"]["predicted_n"] == 6  # of the first answer, as in a response that is not streamed
 
 
 def test_logprobs_are_in_the_chunks(server):

@@ -77,12 +77,17 @@ class Planned:
             values = self.change(RESHAPES[self.reshape](source.read()))
         if self.change.compute is not None and source.type == "F16":  # llama.cpp computes in the type of the checkpoint
             values = values.astype(np.float16).astype(np.float32)
+        values = self.checked(source, values)
+        return values if self.divisor == 1 else values / np.float32(self.divisor)
+
+    def checked(self, source: Stored, values: Floats) -> Floats:
+        """The same numbers; raises BadFile if some are infinite or NaN."""
         if not np.isfinite(values).all():
             path = printable(str(source.path))
             raise BadFile(
                 f"{path}: the source of {self.name!r} has numbers that are infinite or NaN; download it again"
             )
-        return values if self.divisor == 1 else values / np.float32(self.divisor)
+        return values
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,19 @@ Each row of a layout has the names of a tensor in both files, and how it is resh
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..errors import BadFile, printable
 from ..gguf.header import Value
-from ..gguf.stored import Stored
-from .planned import Plan, Planned
+from ..gguf.stored import WIDTHS, Floats, Stored
+from .planned import CUT, Plan, Planned
 from .world import world_tokenizer
 
 CONTEXT = 1 << 20  # tokens; nothing limits it
+ATTENTION_CONTEXT = 4096  # of models with an attention, too
 EPS = 1e-5
 RANK = 8  # rank of matrices of zeros
 RESCALE = 6  # RWKV-6: layers after which outputs are halved, so that float16 does not overflow
@@ -24,7 +25,10 @@ RESCALED = ("time_mix_output.weight", "channel_mix_value.weight")
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensor names of a training program, with {i} for a layer. Each of `rows` is (name, name in GGUF, reshape)."""
+    """The tensor names of a training program, with {i} for a layer. Each of `rows` is (name, name in GGUF, reshape).
+
+    The reshape "table" adds a product of normed embeddings to a table of tokens.
+    """
 
     architecture: str
     mark: str  # a name that only this layout has
@@ -35,6 +39,24 @@ class Layout:
     ignored: str = r"(?!)"  # a pattern of names
     zeros: Mapping[str, Callable[[int], tuple[int, ...]]] = field(default_factory=dict)  # added zeros: shape by width
     lerps_are: str = ""  # the reshape of these lerps
+
+
+@dataclass(frozen=True)
+class TokenTable(Planned):
+    """A table of tokens plus a matrix times their normed embeddings.
+
+    Its sources are table, matrix and embedding, and weight and bias of the norm.
+    """
+
+    def parts(self) -> Iterator[Floats]:
+        table, matrix, embedding, *norm = self.sources
+        weight, bias = (one.read().reshape(-1) for one in norm)
+        turned, step = matrix.read().T, max(1, CUT // embedding.shape[1])
+        for start in range(0, table.shape[0], step):
+            y, x = (one.rows(start, min(start + step, table.shape[0])).read() for one in (table, embedding))
+            x = x - x.mean(axis=1, keepdims=True)
+            x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPS) * weight + bias
+            yield self.checked(table, y + x @ turned)
 
 
 def _both(name: str, target: str) -> list[tuple[str, str, str]]:
@@ -78,6 +100,19 @@ RWKV7 = Layout(
     "blocks.0.att.r_k",
     r"blocks\.0\.att\.v[012]",  # unused: the first layer mixes no values of a layer before it
 )
+_DEEP_EMBED = [
+    ("blocks.{i}.ffn.s_emb.weight", "channel_mix_s_emb.weight", "table"),
+    *((f"blocks.{{i}}.ffn.s{n}", f"channel_mix_s{n}.weight", "turned" if n else "flat") for n in range(3)),
+]
+_DEEP_ATTENTION = [
+    ("blocks.{i}.qkv.qq.weight", "dea_q.weight", ""),
+    *((f"blocks.{{i}}.qkv.{one}", f"dea_{one}.weight", "turned") for one in ("k1", "k2", "v1", "v2")),
+    *((f"blocks.{{i}}.qkv.{letter}_emb.weight", f"dea_{letter}_emb.weight", "table") for letter in "kv"),
+    *((f"blocks.{{i}}.qkv.x_{letter}", f"dea_lerp_{letter}.weight", "flat") for letter in "qkv"),
+    *(row for letter in "qkv" for row in _both(f"blocks.{{i}}.qkv.ln{letter}", f"dea_{letter}_norm")),
+]
+RWKV7A = replace(RWKV7, mark="blocks.0.ffn.s_emb.weight", rows=[*RWKV7.rows, *_DEEP_EMBED])
+RWKV7B = replace(RWKV7A, mark="blocks.0.qkv.qq.weight", rows=[*RWKV7A.rows, *_DEEP_ATTENTION])
 RWKV6 = Layout(
     "rwkv6",
     "blocks.0.att.time_maa_x",
@@ -185,7 +220,7 @@ def _of_web(layout: Layout) -> Layout:
 
 WEB7, WEB6, WEB5 = map(_of_web, (RWKV7, RWKV6, RWKV5))
 WEB5 = replace(WEB5, mark="blocks.0.att.gate.weight")
-LAYOUTS = (RWKV7, RWKV6, WEB6, RWKV5, WEB5, RWKV4, FLA7)
+LAYOUTS = (RWKV7B, RWKV7A, RWKV7, RWKV6, WEB6, RWKV5, WEB5, RWKV4, FLA7)
 
 
 def layout_of(tensors: Mapping[str, Stored]) -> Layout | None:
@@ -209,8 +244,9 @@ def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template
         return remaining.pop(name)
 
     planned = [_single(path, take(name), target) for name, target in layout.ends]
+    normed = [one.sources[0] for one in planned[:3]]  # the embedding, and weight and bias of its norm
     for i in range(layers):
-        planned += _layer(path, layout, i, take, 2.0 ** -(i // halved_every) if halved_every else 1.0)
+        planned += _layer(path, layout, i, take, normed, 2.0 ** -(i // halved_every) if halved_every else 1.0)
     if remaining:
         what = f"tensor {printable(min(remaining))!r} is none of {layout.architecture}"
         raise BadFile(f"{path}: {what}; give a file without additions")
@@ -233,7 +269,19 @@ def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: fl
     return Planned(name, shape, (tensor,), reshape, divisor)
 
 
-def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored], scale: float) -> list[Planned]:
+def _table(path: str, name: str, sources: Sequence[Stored]) -> TokenTable:
+    table, matrix, embedding, *norm = sources
+    (tokens, width), sizes = embedding.shape, [*table.shape, *matrix.shape, *(one.count for one in norm)]
+    if sizes != [tokens, *table.shape[1:], *table.shape[1:], width, width, width] or len(table.shape) != 2:
+        raise BadFile(f"{path}: the sources of {name!r} have shapes that do not fit each other")
+    if any(one.type not in WIDTHS for one in sources):
+        raise BadFile(f"{path}: a source of {name!r} is not of floats; give the file of the publisher")
+    return TokenTable(name, table.shape, tuple(sources))
+
+
+def _layer(
+    path: str, layout: Layout, i: int, take: Callable[[str], Stored], normed: Sequence[Stored], scale: float
+) -> list[Planned]:
     """The tensors of a layer, whose outputs the checkpoint has multiplied by `scale`.
 
     The first layer of RWKV-7 gets copies of `a` as `v`, which llama.cpp requires but does not use.
@@ -251,6 +299,10 @@ def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored], sca
     for name, target, reshape in layout.rows:
         if first_v and target.startswith("time_mix_v") and target[10] in "012":
             continue
+        if reshape == "table":
+            both = [take(one.format(i=i)) for one in (name, name.replace("_emb.", "_emb_x."))]
+            planned.append(_table(path, f"blk.{i}.{target}", [*both, *normed]))
+            continue
         wanted = 2.0 ** -(i // RESCALE) if layout.architecture == "rwkv6" else 1.0
         divisor = scale / wanted if target in RESCALED else 1.0
         tensor = _single(path, take(name.format(i=i)), f"blk.{i}.{target}", reshape, divisor)
@@ -267,7 +319,7 @@ def _metadata(architecture: str, shapes: Mapping[str, tuple[int, ...]], layers: 
         return shapes[f"blk.0.{name}.weight"][-2 if len(shapes[f"blk.0.{name}.weight"]) > 1 else 0]
 
     sizes: dict[str, Value] = {
-        "context_length": CONTEXT,
+        "context_length": ATTENTION_CONTEXT if "blk.0.dea_q.weight" in shapes else CONTEXT,
         "embedding_length": shapes["token_embd.weight"][-1],
         "block_count": layers,
         "attention.layer_norm_epsilon": EPS,

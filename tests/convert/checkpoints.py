@@ -22,6 +22,27 @@ def rwkv7() -> dict[str, np.ndarray]:
     return _random(shapes)
 
 
+def rwkv7b() -> dict[str, np.ndarray]:
+    """Returns a checkpoint in BlinkDL's format of RWKV-7b: RWKV-7 with DeepEmbed and DEA."""
+    shapes, size, rank = {name: array.shape for name, array in rwkv7().items()}, 16, 4
+    for i in range(LAYERS):
+        ffn, qkv = f"blocks.{i}.ffn", f"blocks.{i}.qkv"
+        shapes |= {f"{ffn}.s_emb.weight": (TOKENS, rank**2), f"{ffn}.s_emb_x.weight": (rank**2, WIDTH)}
+        shapes |= {f"{ffn}.s1": (WIDTH, rank), f"{ffn}.s2": (rank, INNER), f"{ffn}.s0": (1, 1, INNER)}
+        shapes |= {f"{qkv}.qq.weight": (size, WIDTH), f"{qkv}.x_q": (1, 1, size)}
+        shapes |= {f"{qkv}.lnq.{end}": (size,) for end in ("weight", "bias")}
+        for letter, out in (("k", size), ("v", WIDTH)):
+            shapes |= {f"{qkv}.{letter}1": (WIDTH, RANK), f"{qkv}.{letter}2": (RANK, out)}
+            shapes |= {f"{qkv}.{letter}_emb.weight": (TOKENS, out), f"{qkv}.{letter}_emb_x.weight": (out, WIDTH)}
+            shapes |= {f"{qkv}.x_{letter}": (1, 1, out)} | {f"{qkv}.ln{letter}.{e}": (out,) for e in ("weight", "bias")}
+    return _random(shapes)
+
+
+def rwkv7a() -> dict[str, np.ndarray]:
+    """Returns the same without DEA."""
+    return {name: array for name, array in rwkv7b().items() if ".qkv." not in name}
+
+
 def rwkv6() -> dict[str, np.ndarray]:
     """Returns a checkpoint in BlinkDL's format of RWKV-6 (x060)."""
     d, shapes = WIDTH, _around()

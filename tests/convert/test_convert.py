@@ -189,3 +189,49 @@ def test_the_command_reports_the_written_file(tmp_path):
         assert file.str("tokenizer.chat_template") == "rwkv-g1"
     with rwkv_gpu.load(tmp_path / "x.gguf", device="cpu") as llm:
         assert llm.tokenize("The sea") == [6699, 22446]
+
+
+@pytest.mark.parametrize("kind", ["rwkv7a", "rwkv7b"])
+def test_deep_embeddings_and_deep_attention_are_converted_as_their_publisher_computes_them(tmp_path, kind):
+    """The publisher's demo adds the product of a matrix and normed embeddings to each table when it loads a model."""
+    arrays = {name: array.astype(np.float64).squeeze() for name, array in getattr(checkpoints, kind)().items()}
+    source = tmp_path / "model.st"
+    source.write_bytes(whole({name: ("F32", array) for name, array in getattr(checkpoints, kind)().items()}))
+    convert(source, tmp_path / "model.gguf", kind="F32")
+    x = arrays["emb.weight"] - arrays["emb.weight"].mean(axis=1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5)
+    x = x * arrays["blocks.0.ln0.weight"] + arrays["blocks.0.ln0.bias"]
+    expected = {}
+    for i in range(checkpoints.LAYERS):
+        own = {name.removeprefix(f"blocks.{i}."): array for name, array in arrays.items()}
+        tables = {"channel_mix_s_emb": "ffn.s_emb", "dea_k_emb": "qkv.k_emb", "dea_v_emb": "qkv.v_emb"}
+        turned = {f"channel_mix_s{n}": f"ffn.s{n}" for n in "12"} | {
+            f"dea_{n}": f"qkv.{n}" for n in ("k1", "k2", "v1", "v2")
+        }
+        plain = {"channel_mix_s0": "ffn.s0", "dea_q": "qkv.qq.weight"}
+        for letter in "qkv":
+            plain |= {f"dea_lerp_{letter}": f"qkv.x_{letter}", f"dea_{letter}_norm": f"qkv.ln{letter}.weight"}
+        parts = {
+            to: own[f"{name}.weight"] + x @ own[f"{name}_x.weight"].T
+            for to, name in tables.items()
+            if f"{name}.weight" in own
+        }
+        parts |= {to: own[name].T for to, name in turned.items() if name in own}
+        parts |= {to: own[name] for to, name in plain.items() if name in own}
+        expected |= {f"blk.{i}.{to}.weight": array for to, array in parts.items()}
+    assert len(expected) == (8 if kind == "rwkv7a" else 34)
+    with GGUFFile.open(tmp_path / "model.gguf") as file:
+        for name, array in expected.items():
+            np.testing.assert_allclose(file.values(file.tensors[name]), array, rtol=1e-5, atol=1e-4)
+    with rwkv_gpu.load(tmp_path / "model.gguf", device="cpu") as llm:
+        assert len(llm.generate([5, 6, 7], max_tokens=3, ignore_eos=True).tokens) == 3
+
+
+def test_tables_of_tokens_that_do_not_fit_are_refused_in_one_line(tmp_path):
+    arrays = checkpoints.rwkv7a()
+    arrays["blocks.1.ffn.s_emb_x.weight"] = arrays["blocks.1.ffn.s_emb_x.weight"][:, 1:]
+    source = tmp_path / "model.st"
+    source.write_bytes(whole({name: ("F32", array) for name, array in arrays.items()}))
+    with pytest.raises(RwkvGpuError, match="blk.1.channel_mix_s_emb.weight.*do not fit each other"):
+        convert(source, tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()

@@ -61,6 +61,8 @@ def golden_of(header: Header) -> str:
     names = {"olmo2": "tiny-olmo3", "minimax-m3": "leading-minimax-m3"} | (
         experts if f"{header.arch}.expert_count" in header.keys else {}
     )
+    if any(".dea_q." in name for _, rows in header.layers for name, *_ in rows):
+        return "tiny-deep-rwkv7.gguf"
     return names.get(header.arch, f"tiny-{header.arch}") + ".gguf"
 
 

@@ -11,7 +11,7 @@ import click
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.preset import Preset
-from rwkv_gpu.llm.thoughts import Thoughts
+from rwkv_gpu.llm.reasoning_options import ReasoningOptions
 
 from .page import Grouped
 from .sampling import SETTINGS, chosen, sampling_options, with_mirostat
@@ -82,7 +82,7 @@ def preset_of(given: Mapping[str, Any]) -> Preset:
     variables = {**(rest.pop("chat_template_kwargs", None) or {})}
     thinks = variables.pop("enable_thinking", None)  # as in vLLM and llama.cpp
     reasons = REASONING[rest.pop("reasoning", "auto")]
-    thoughts = Thoughts(
+    thoughts = ReasoningOptions(
         thinks if reasons is None else reasons,
         None if limit == -1 else limit,
         rest.pop("reasoning_budget_message", None),

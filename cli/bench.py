@@ -34,7 +34,7 @@ from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import BY_DEVICE, Workload, by_device, embeddings, workloads
-from rwkv_gpu.models.registry import ENCODER, Model, is_encoder, load_model, refuse_encoder, refuse_source, unmasking_of
+from rwkv_gpu.models.registry import ENCODER, Model, diffusion_of, is_encoder, load_model, refuse_encoder, refuse_source
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
@@ -140,7 +140,7 @@ def works_of(
     if min(*(chunk_size or [1]), *batch) < 1:
         raise BadInput("a chunk size and a batch size must be at least 1")
     refuse_source(model)
-    if unmasking_of(model):
+    if diffusion_of(model):
         if any(tokens or ()):
             raise BadInput("this model generates by diffusion, and not token by token; leave out -n")
         tokens = [0]

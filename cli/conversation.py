@@ -10,7 +10,7 @@ from rwkv_gpu import LLM, Chat, Event, Generation
 from rwkv_gpu.errors import BadFile, BadInput, is_count
 from rwkv_gpu.llm.completion import Settings
 from rwkv_gpu.llm.completion import sampling as checked
-from rwkv_gpu.llm.images import BLIND, Image
+from rwkv_gpu.llm.images import NO_PROJECTOR, Image
 
 from . import sampling
 from .attachment import file_text, message_part
@@ -164,9 +164,9 @@ class Conversation:
 
     def add_image(self, source: Path | bytes) -> Image:
         """Adds an image or audio to the next message."""
-        if self.llm.sight is None:
-            raise BadInput(BLIND)
-        image = self.llm.sight.keeping.image(source)
+        if self.llm.media_input is None:
+            raise BadInput(NO_PROJECTOR)
+        image = self.llm.media_input.keeping.image(source)
         self.images.append(image)
         return image
 
@@ -226,7 +226,7 @@ class Conversation:
     def _go_on_with(self, model: ChatModel, before: Settings, system: str | None) -> None:
         self.llm, self.defaults = model.llm, model.defaults
         self.branches = [with_model(chat, model, before, system) for chat in self.branches]
-        self.images = [] if self.llm.sight is None else [*map(self.llm.sight.again, self.images)]
+        self.images = [] if self.llm.media_input is None else [*map(self.llm.media_input.again, self.images)]
         if self.session is not None:
             self.llm.model_file.start()
 

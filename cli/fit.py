@@ -20,7 +20,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.folders import tuned_folder
-from rwkv_gpu.llm.load_options import room_of, senses_for
+from rwkv_gpu.llm.load_options import projector_for, room_of
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
@@ -33,7 +33,7 @@ from .printing import print_text
 from .sizes import context_text
 
 if TYPE_CHECKING:
-    from rwkv_gpu.vision.senses import Senses
+    from rwkv_gpu.vision.media_projector import MediaProjector
 
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
@@ -72,9 +72,9 @@ def command(
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
         given = None if mmproj is None else Path(mmproj)
-        senses = senses_for(file, target, given, finds=not no_mmproj, devices=len(names))
+        projector = projector_for(file, target, given, finds=not no_mmproj, devices=len(names))
         companions = Companions(adapters, drafts.model)
-        wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", senses)
+        wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", projector)
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "states": states, "slots": DEFAULT_SEQUENCES,
             "drafts": drafts.most,
@@ -104,11 +104,11 @@ class Wanted:
     companions: Companions = NO_COMPANIONS
     offload: Offload = ON_GPU
     chunk_size: int | Literal["auto"] = "auto"
-    senses: "Senses | None" = None
+    projector: "MediaProjector | None" = None
 
     def companions_on(self, device: Device | None) -> Companions:
         """Returns the files that share a device with the model, including its projector."""
-        return replace(self.companions, projector=0 if self.senses is None else self.senses.tower_bytes(device))
+        return replace(self.companions, projector=0 if self.projector is None else self.projector.tower_bytes(device))
 
 
 @contextmanager

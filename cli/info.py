@@ -19,9 +19,9 @@ from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.registry import Model, load_model
-from rwkv_gpu.vision.media_encoders import find_senses
+from rwkv_gpu.vision.media_encoders import find_projector
+from rwkv_gpu.vision.media_projector import MediaProjector, projector_of
 from rwkv_gpu.vision.projector import ARCHITECTURE
-from rwkv_gpu.vision.senses import Senses, senses_of
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import model_arguments, shared
@@ -157,24 +157,24 @@ def projector_facts(file: GGUFFile) -> dict[str, Any]:
     """The facts of a projector file, or the name of a projector next to a model."""
     try:
         if file.str("general.architecture") == ARCHITECTURE:
-            return _senses_facts(senses_of(file))
-        found = find_senses(file, load_model(file))
+            return _media_projector_facts(projector_of(file))
+        found = find_projector(file, load_model(file))
     except RwkvGpuError as error:  # the error of a model is shown under the memory that it needs
         return {"projector": f"not supported: {error}"} if file.str("general.architecture") == ARCHITECTURE else {}
     return {} if found is None else {"projector": str(found.path), "projector_type": found.type}
 
 
-def _senses_facts(senses: Senses) -> dict[str, Any]:
-    facts: dict[str, Any] = {"projector_type": senses.type, "layers": len(senses.parts[0].tower.layers)}
-    if senses.vision is not None:
-        sizes, side = senses.vision.preparation, senses.vision.preparation.side
+def _media_projector_facts(projector: MediaProjector) -> dict[str, Any]:
+    facts: dict[str, Any] = {"projector_type": projector.type, "layers": len(projector.parts[0].tower.layers)}
+    if projector.vision is not None:
+        sizes, side = projector.vision.preparation, projector.vision.preparation.side
         most = sizes.most // sizes.step**2
         facts["patch"] = sizes.patch
         facts["images"] = f"{side} x {side} pixels" if side else f"of any shape, {most:,} rows at most"
-    if senses.hearing is not None:
-        hearing = senses.hearing
-        facts["audio"] = f"{hearing.rows_of_30_seconds} rows for 30 seconds, {hearing.stem.mels} mel bands"
-    return {**facts, "row_width": senses.parts[0].width}
+    if projector.audio is not None:
+        audio = projector.audio
+        facts["audio"] = f"{audio.rows_of_30_seconds} rows for 30 seconds, {audio.stem.mels} mel bands"
+    return {**facts, "row_width": projector.parts[0].width}
 
 
 def _shown(value: Any) -> str:

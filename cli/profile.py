@@ -35,8 +35,8 @@ from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import Model, is_encoder, load_model, refuse_source
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.vision.image import prepare
+from rwkv_gpu.vision.media_projector import read_projector
 from rwkv_gpu.vision.pixels import picture_of
-from rwkv_gpu.vision.senses import read_senses
 
 from .bench import opened, refuse_decode, runner_for, texts_of
 from .echo import echo_text
@@ -108,11 +108,11 @@ def command(
 
 def tower_profile(path: Path, device: Device, repeats: int, roofline: Roofline) -> Profiled:
     """The profile of a projector's vision tower for an image of 1024 x 1024."""
-    senses = read_senses(path)
-    encoder, _ = senses.encoders(device)
-    if encoder is None or senses.vision is None:
+    projector = read_projector(path)
+    encoder, _ = projector.encoders(device)
+    if encoder is None or projector.vision is None:
         raise BadInput(f"{path}: has no vision tower; give a projector for images")
-    image = prepare(senses.vision, picture_of(np.zeros((SIDE, SIDE, 3), np.uint8))).units[-1]
+    image = prepare(projector.vision, picture_of(np.zeros((SIDE, SIDE, 3), np.uint8))).units[-1]
     assert isinstance(encoder.runner, GpuRunner), "it has the device of the model"
     return profile_tower(encoder.runner, encoder.batch(image, image.tiles[-1]), repeats, roofline)
 

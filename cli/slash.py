@@ -121,7 +121,7 @@ def add_audio(conversation: Conversation, path: str) -> None:
 def take_media(conversation: Conversation, message: str) -> str:
     """Adds images and audio whose paths are in a message; returns the rest. Without a projector, paths are text."""
     rest, paths = dropped_media(message)
-    if not paths or (rest and conversation.llm.sight is None):
+    if not paths or (rest and conversation.llm.media_input is None):
         return message
     for path in paths:
         add_image(conversation, path)
@@ -179,7 +179,7 @@ def change_model(conversation: Conversation, name: str) -> None:
         return
     llm, chat = conversation.llm, conversation.chat
     conversation.screen.note(model_line(llm.info))
-    if images and llm.sight is None:
+    if images and llm.media_input is None:
         conversation.screen.note(f"it takes no images or audio: {images} of this chat are left out while it answers")
     if chat.messages:
         conversation.screen.note(f"it reads this chat with your next question: {chat.tokens:,} tokens")

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, CacheFull, DeviceLost
-from ..models.registry import reads_prompts_whole, reads_whole_texts, refuse_encoder, start_of, unmasking_of
+from ..models.registry import diffusion_of, reads_prompts_whole, reads_whole_texts, refuse_encoder, start_of
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
 from .cache.prefix_index import Key
+from .diffusion import DIFFUSION, DiffusionDecoder
 from .evaluation import Evaluator
 from .host_work import HostWork
 from .media import MediaEncoder, given_rows
@@ -30,7 +31,6 @@ from .speculation.speculation import Speculation
 from .speculation.speculator import Speculator
 from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
-from .unmasking import DIFFUSION, Unmasker
 
 ENCODER_DECODER = "this model is an encoder-decoder: it"
 NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
@@ -101,8 +101,8 @@ class Engine:
         self._steps = self._chunks = self._verified = 0
         self._host_work = HostWork()
         self._speculation = None if speculator is None else Speculation(speculator, runner, self._slots, clock)
-        how = unmasking_of(runner.model)
-        self._unmasker = None if how is None else Unmasker(runner, self._slots, how)
+        how = diffusion_of(runner.model)
+        self._diffusion = None if how is None else DiffusionDecoder(runner, self._slots, how)
         self._answer_start = start_of(runner.model)
         self._whole_prompts = reads_prompts_whole(runner.model)
         kind = DIFFUSION if how is not None else "" if self._answer_start is None else ENCODER_DECODER
@@ -179,8 +179,8 @@ class Engine:
         if wanted is not None:
             sequence.adapters = self._runner.adapters.scales(wanted)
             sequence.family = self._runner.adapters.family(sequence.adapters)
-        if self._unmasker is not None:
-            self._unmasker.check(sequence)
+        if self._diffusion is not None:
+            self._diffusion.check(sequence)
         sequence.key()  # slow for a long prompt
         return sequence
 
@@ -199,7 +199,7 @@ class Engine:
 
     def step(self) -> list[Update]:
         """Submits a step, collects results of earlier ones, and returns the updates of all sequences involved."""
-        submitted = self._submit() if self._unmasker is None else self._unmask(self._unmasker)
+        submitted = self._submit() if self._diffusion is None else self._diffuse(self._diffusion)
         ahead = min(self._look_ahead, self._runner.ahead, *[sequence.ahead for sequence in self._slots.running])
         if not submitted and self._in_flight:
             self._collect()
@@ -211,10 +211,10 @@ class Engine:
         updated, self._slots.updated = self._slots.updated, {}
         return [sequence.update() for sequence in updated]
 
-    def _unmask(self, unmasker: Unmasker) -> Sequence[ScheduledChunk]:
+    def _diffuse(self, decoder: DiffusionDecoder) -> Sequence[ScheduledChunk]:
         """Runs a step of a diffusion model and leaves no chunk in flight. An error ends all running requests."""
         try:
-            self._chunks += unmasker.step()
+            self._chunks += decoder.step()
             self._steps += 1
         except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
             self._fail(self._slots.running, error)

@@ -300,10 +300,10 @@ class GpuRunner(PartRunner):
         """
         self.device.settle()
         if self._capabilities is not self.device.capabilities:
-            from ..ops.self_test import settled_tuning
+            from ..ops.self_test import checked_tuning
 
             self._capabilities = self.device.capabilities
-            self.retune(settled_tuning(self.device, self.tuning))
+            self.retune(checked_tuning(self.device, self.tuning))
 
     def retune(self, tuning: Tuning) -> None:
         """Uses other constants from now on; drops all recorded plans."""

@@ -181,10 +181,10 @@ class Sampler:
     def _report(self, logits: npt.NDArray[np.float32], token: int) -> Sampled:
         most = logits.max()
         total = float(most) + math.log(float(np.exp(logits - most).sum()))
-        return Sampled(token, float(logits[token]) - total, likeliest(logits, self.params.logprobs, total))
+        return Sampled(token, float(logits[token]) - total, most_likely(logits, self.params.logprobs, total))
 
 
-def likeliest(logits: npt.NDArray[np.float32], count: int, total: float) -> tuple[tuple[int, float], ...]:
+def most_likely(logits: npt.NDArray[np.float32], count: int, total: float) -> tuple[tuple[int, float], ...]:
     """The `count` most likely tokens and their log probabilities; `total` is log(sum(exp(x)))."""
     if not count:
         return ()

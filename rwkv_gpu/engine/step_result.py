@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import BadNumbers
 from ..ops.sampling import DRAW, NO_TOKEN, Flag, Reason, draw_words
 from ..ops.vocabulary import Choosing
-from .sampling import Sampled, likeliest
+from .sampling import Sampled, most_likely
 
 ADJUSTED = int(Flag.BIASED | Flag.PENALISED | Flag.CUT)  # flags of rows whose logits are adjusted
 
@@ -79,14 +79,14 @@ class StepResult(NamedTuple):
     logits: npt.NDArray[np.float32] | None  # [R, V], if requested
 
     def sampled(self, rows: range, logprobs: int) -> Iterator[Sampled]:
-        """The tokens that the device has sampled for these rows, each with its `logprobs` likeliest alternatives."""
+        """The tokens that the device has sampled for these rows, each with its `logprobs` most likely alternatives."""
         chosen = map(SampledRow.sampled, self.rows[rows.start : rows.stop])
         return map(self._with_likeliest, chosen, rows, itertools.repeat(logprobs)) if logprobs else chosen
 
     def _with_likeliest(self, sampled: Sampled, row: int, logprobs: int) -> Sampled:
         assert self.logits is not None, "log probabilities of alternatives need the logits"
         total = float(self.logits[row, sampled.token]) - sampled.logprob
-        return sampled._replace(top=likeliest(self.logits[row], logprobs, total))
+        return sampled._replace(top=most_likely(self.logits[row], logprobs, total))
 
 
 class PendingStep(Protocol):

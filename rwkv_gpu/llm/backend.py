@@ -12,7 +12,7 @@ from .chat_format import ChatFormat
 from .completion import Settings
 from .driver import Driver
 from .generation import Reading
-from .images import Sight
+from .images import MediaInput
 from .info import Info
 from .model_file import ModelFile
 from .preset import Preset
@@ -38,7 +38,7 @@ class Backend(Protocol):
     context: int | None  # maximum tokens of a sequence; None is unlimited
     _driver: Driver
     model_file: ModelFile
-    sight: Sight | None  # encodes images; None for models without vision
+    media_input: MediaInput | None  # encodes images; None for models without vision
     preset: Preset | None  # the preset that named the model
     _recent: deque[Recent]  # for prompts that continue answered requests: they keep the ids
 

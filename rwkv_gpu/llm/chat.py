@@ -23,7 +23,7 @@ from .chat_completion import answers
 from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import CHAT_DEFAULTS, Completion, Settings, form, own_names, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
-from .images import Sight, Source, marked, recording_of
+from .images import MediaInput, Source, marked, recording_of
 from .session import SavedChat, SavedSession
 from .tools import Calling, Tools
 from .transcript import Transcript
@@ -216,7 +216,7 @@ class Chat:
         self._stop_reading()
         at = self._last_question()
         question = {"role": "user", "content": text, "images": self._messages[at].images}
-        asked = (*self._messages[:at], *_checked([question], self._format.sight))
+        asked = (*self._messages[:at], *_checked([question], self._format.media_input))
         return self._ask(Generation, asked, on_prompt, settings)
 
     def undo(self) -> None:
@@ -247,7 +247,7 @@ class Chat:
         self._stop_reading()
         chat_format = llm.chat_format_of(None if self.has_own_template else self.template.source)
         same = _identity(llm, chat_format) == _identity(self._llm, self._format)
-        messages = self._messages if same else tuple(one.for_model(chat_format.sight) for one in self._messages)
+        messages = self._messages if same else tuple(one.for_model(chat_format.media_input) for one in self._messages)
         left_out = () if same else OF_A_MODEL
         settings: Any = {name: value for name, value in self.settings.items() if name not in left_out}
         other = Chat(llm, chat_format, messages=messages, think=self.think, truncate=self.truncate, settings=settings)
@@ -275,7 +275,7 @@ class Chat:
             paths = [Path(one) if isinstance(one, str) else one for one in images]
             asked["images"] = [*paths, *map(recording_of, audio)]
         before = self._with_results([NOT_CALLED] * len(self.calls))
-        return (*before, *_checked([asked], self._format.sight)), settings
+        return (*before, *_checked([asked], self._format.media_input)), settings
 
     def _last_question(self) -> int:
         """Index of the last question among the messages."""
@@ -285,7 +285,7 @@ class Chat:
         raise BadInput("the chat has no question yet; ask one first")
 
     def _asked(self, messages: Sequence[Message]) -> ChatPrompt:
-        sees = self._format.sight is not None
+        sees = self._format.media_input is not None
         texts = [message.for_template(sees=sees) for message in messages]
         return self._format.prompt(texts, [self._transcript], self.think, tools=self._tools)
 
@@ -421,8 +421,8 @@ class Chat:
 
 def _identity(llm: Backend, chat_format: ChatFormat) -> tuple[str, bytes]:
     """The data that identify a model and its projector."""
-    sight = chat_format.sight
-    return llm.model_file.fingerprint, b"" if sight is None else sight.senses.identity
+    media_input = chat_format.media_input
+    return llm.model_file.fingerprint, b"" if media_input is None else media_input.projector.identity
 
 
 def save_chats(
@@ -447,7 +447,7 @@ def save_chats(
 
 def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], int]:
     """Loads the chats in a file, and the index of the current one. Raises BadFile with the reason if there are none."""
-    saved = session.read(path, llm.model_file, llm.vocab_size, llm.sight)
+    saved = session.read(path, llm.model_file, llm.vocab_size, llm.media_input)
     chats = []
     for chat in saved.chats:
         try:
@@ -461,15 +461,15 @@ def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], 
     return chats, saved.current
 
 
-def messages_of(messages: Sequence[Mapping[str, object]], sight: Sight | None = None) -> tuple[Message, ...]:
+def messages_of(messages: Sequence[Mapping[str, object]], media_input: MediaInput | None = None) -> tuple[Message, ...]:
     """Converts messages to the form that a chat stores; may be empty."""
-    return _checked(messages, sight) if messages else ()
+    return _checked(messages, media_input) if messages else ()
 
 
-def _checked(messages: Sequence[Mapping[str, object]], sight: Sight | None = None) -> tuple[Message, ...]:
+def _checked(messages: Sequence[Mapping[str, object]], media_input: MediaInput | None = None) -> tuple[Message, ...]:
     if not messages:
         return ()
-    texts, images = marked(messages, None if sight is None else sight.keeping)
+    texts, images = marked(messages, None if media_input is None else media_input.keeping)
     found = []
     for m in check_messages(texts):
         content = joined(m["content"])

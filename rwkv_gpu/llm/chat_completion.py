@@ -28,7 +28,7 @@ from .completion import (
     sampling,
     seeded,
 )
-from .thoughts import Thoughts
+from .reasoning_options import ReasoningOptions
 from .tools import Calling, Tools
 from .unique import unique
 from .validate import truth
@@ -41,7 +41,7 @@ MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
 FINGERPRINT = f"rwkv-gpu-{rwkv_gpu.__version__}"
 LONGEST_SALT = 1024  # characters of a cache salt
-NO_THOUGHTS = Thoughts()
+NO_REASONING_OPTIONS = ReasoningOptions()
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,14 @@ class RequestFields:
     tools: Tools | None = None  # tools that the model may call
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
     caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
-    thoughts: Thoughts = NO_THOUGHTS
+    thoughts: ReasoningOptions = NO_REASONING_OPTIONS
 
     @classmethod
     def read(
-        cls, given: Mapping[str, Any], defaults: Settings = CHAT_DEFAULTS, thoughts: Thoughts = NO_THOUGHTS
+        cls,
+        given: Mapping[str, Any],
+        defaults: Settings = CHAT_DEFAULTS,
+        thoughts: ReasoningOptions = NO_REASONING_OPTIONS,
     ) -> "RequestFields":
         """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)

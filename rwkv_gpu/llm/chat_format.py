@@ -17,14 +17,14 @@ from ..text.conform import REASONING
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, joined, plain
+from ..text.reasoning_budget import ReasoningBudget
 from ..text.template import ChatTemplate
 from ..text.thinking import Opened, marks_of, opened
-from ..text.thought_limit import ThoughtLimit
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion, check_ends
-from .images import Image, Images, Sight, mark_of, marked, spans_of, without_marks
+from .images import Image, Images, MediaInput, mark_of, marked, spans_of, without_marks
 from .reader import Ends, Reader
-from .thoughts import Thoughts
+from .reasoning_options import ReasoningOptions
 from .tools import Tools, describe_tools
 from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
@@ -75,11 +75,11 @@ class Message:
         message = {"role": self.role, "content": self.content if self.raw is None else self.raw}
         return {**message, "images": self.images} if self.images else message
 
-    def for_model(self, sight: Sight | None) -> "Message":
+    def for_model(self, media_input: MediaInput | None) -> "Message":
         """The same message for another model: an answer without its marks, and images as that model sees them."""
-        if sight is None or not self.images:
+        if media_input is None or not self.images:
             return replace(self, raw=None)
-        images, content = tuple(map(sight.again, self.images)), self.content
+        images, content = tuple(map(media_input.again, self.images)), self.content
         for old, new in zip(self.images, images, strict=True):
             content = content.replace(mark_of(old), mark_of(new))
         return replace(self, content=content, raw=None, images=images)
@@ -119,9 +119,9 @@ class ChatFormat:
         *,
         context: int | None = None,
         pool: Pool | None = None,
-        sight: Sight | None = None,
+        media_input: MediaInput | None = None,
     ) -> None:
-        self.sight = sight  # None: the model sees no images
+        self.media_input = media_input  # None: the model sees no images
         self._vocabulary = vocabulary
         self._context = context  # maximum tokens of a sequence; None is unlimited
         self._pool = pool  # helper processes for grammars
@@ -165,7 +165,7 @@ class ChatFormat:
         System messages are remembered for prompts with the same `salt`. If `bounded`, a prompt that does not fit the
         context is refused.
         """
-        messages, images = marked(messages, self.sight)
+        messages, images = marked(messages, self.media_input)
         messages = check_messages(messages)
         for message in messages:  # before a template and a tokenizer read it
             if bounded and isinstance(text := message.get("content"), str):
@@ -184,7 +184,7 @@ class ChatFormat:
             check_length(self.tokenizer.fewest_tokens(whole), self._context, least=True)
         text = as_bytes(whole)
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
-        tokenizer = self.tokenizer if self.sight is None else self.sight.tokenizer(self.tokenizer, images)
+        tokenizer = self.tokenizer if self.media_input is None else self.media_input.tokenizer(self.tokenizer, images)
         transcript = nearest.prompt(tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         system_tokens = self._system_tokens(messages, transcript, [given, chosen, salt], limits)
@@ -315,13 +315,15 @@ class ChatFormat:
         images = spans_of(ids, prompt.images)
         return Request(ids, chosen, grammar, keep=True, images=images, marks=marks, salt=prompt.salt)
 
-    def limited(self, request: Request, prompt: ChatPrompt, thoughts: Thoughts, after: str | None = "") -> Request:
+    def limited(
+        self, request: Request, prompt: ChatPrompt, thoughts: ReasoningOptions, after: str | None = ""
+    ) -> Request:
         """Returns the request with a limit on its reasoning. A form that includes the reasoning ends it instead."""
         marks, begun = self.marks, prompt.thoughts
         reasons = marks.channels or (begun.text and not begun.closed) or marks.closing in self.template.source
         if thoughts.limit is None or after is None or not reasons:
             return request
-        limit = ThoughtLimit(
+        limit = ReasoningBudget(
             self.tokenizer, marks, thoughts.limit, thoughts.message or "", -(-self._vocabulary // 32),
             inner=request.grammar, opened=begun, last=request.ids[-1],
         )  # fmt: skip

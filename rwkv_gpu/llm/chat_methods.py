@@ -44,7 +44,7 @@ class ChatMethods(OpenModel):
                 f"system is of type {type(system).__name__}; it must be a string. chat(messages=...) continues from "
                 "messages, and chat_batch answers a list of conversations"
             )
-        begun = messages_of(self._begun(system, messages), self.sight)
+        begun = messages_of(self._begun(system, messages), self.media_input)
         defaults: Settings = {**self.default_settings(Settings()), **settings}
         return Chat(
             self, self.chat_format_of(template), messages=begun, think=think, truncate=truncate, settings=defaults

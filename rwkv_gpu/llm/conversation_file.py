@@ -28,7 +28,7 @@ def opened(llm: Backend, data: bytes, cache_salt: str) -> Json:
     Its state is stored for prompts with this salt if it is of the identical model file; `state` says so. Without a
     salt, the model reads the messages again.
     """
-    saved = session.loads(data, llm.model_file, llm.vocab_size, llm.sight)
+    saved = session.loads(data, llm.model_file, llm.vocab_size, llm.media_input)
     branches = [
         {"messages": [*map(_as_dict, chat.messages)], "settings": chat.settings, "think": chat.think}
         for chat in saved.chats
@@ -67,7 +67,7 @@ def written(llm: Backend, branches: Sequence[Mapping[str, Any]], current: int, c
 def _saved(llm: Backend, where: str, branch: Mapping[str, Any], cache_salt: str) -> SavedChat:
     settings: Settings = branch.get("settings") or Settings()
     sampling(None, Settings(), settings)  # refuses wrong ones
-    texts, images = marked(branch["messages"], None if llm.sight is None else llm.sight.keeping)
+    texts, images = marked(branch["messages"], None if llm.media_input is None else llm.media_input.keeping)
     rows = check_messages(texts)
     thoughts = [row.pop("reasoning_content", "") for row in rows]
     number = Salt.of(cache_salt).number

@@ -12,7 +12,7 @@ from .chat import Truncate
 from .chat_completion import answers
 from .completion import GREEDY, Completion, Settings, form, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt
-from .open_model import Asked, OpenModel, Prompt, TemplateIds, TemplateText, is_several, prompts_of
+from .open_model import OpenModel, Prompt, PromptRequest, TemplateIds, TemplateText, is_several, prompts_of
 
 
 class Continuing(Settings, total=False):
@@ -60,7 +60,7 @@ class GenerateMethods(OpenModel):
             return self.stream(prompt, params, **settings).wait()  # type: ignore[arg-type]
         count = 1 if n is None else answers(n)
         asked = self._asked(prompts_of("prompt", prompt), "prompt", count, params, settings)
-        done = wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences)
+        done = wait_all(partial(self._start, Generation, most_unread=None), asked, self.info.sequences)
         return _by_prompt(done, n, is_several(prompt))
 
     def stream(
@@ -73,7 +73,7 @@ class GenerateMethods(OpenModel):
     ) -> Generation:
         """`generate` event by event. `on_prompt` gets the number of prompt tokens processed so far, and the total."""
         [asked] = self._asked([prompt], "prompt", 1, params, settings)
-        return self._begin_asked(Generation, asked, on_prompt=on_prompt)
+        return self._start(Generation, asked, on_prompt=on_prompt)
 
     @overload
     async def agenerate(
@@ -105,9 +105,7 @@ class GenerateMethods(OpenModel):
             return await self.astream(prompt, params, **settings).wait()  # type: ignore[arg-type]
         count = 1 if n is None else answers(n)
         asked = self._asked(prompts_of("prompt", prompt), "prompt", count, params, settings)
-        done = await await_all(
-            partial(self._begin_asked, AsyncGeneration, most_unread=None), asked, self.info.sequences
-        )
+        done = await await_all(partial(self._start, AsyncGeneration, most_unread=None), asked, self.info.sequences)
         return _by_prompt(done, n, is_several(prompt))
 
     def astream(
@@ -120,7 +118,7 @@ class GenerateMethods(OpenModel):
     ) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in llm.astream("The sea")`."""
         [asked] = self._asked([prompt], "prompt", 1, params, settings)
-        return self._begin_asked(AsyncGeneration, asked, on_prompt=on_prompt)
+        return self._start(AsyncGeneration, asked, on_prompt=on_prompt)
 
     def generate_batch(
         self,
@@ -136,7 +134,7 @@ class GenerateMethods(OpenModel):
         validate.called("progress", progress)
         every = validate.several("prompts", prompts, "prompts")
         asked = self._asked(every, "prompt", 1, params, settings)
-        return wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences, progress)
+        return wait_all(partial(self._start, Generation, most_unread=None), asked, self.info.sequences, progress)
 
     def _asked(
         self,
@@ -145,7 +143,7 @@ class GenerateMethods(OpenModel):
         n: int,
         params: SamplingParams | None,
         given: Mapping[str, Any],
-    ) -> list[Asked]:
+    ) -> list[PromptRequest]:
         """Checks everything before starting anything: n answers to each prompt."""
         settings = {**given}
         truncate = settings.pop("truncate", None)
@@ -154,7 +152,7 @@ class GenerateMethods(OpenModel):
         every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]
         turns = [isinstance(prompt, TemplateText | TemplateIds) for prompt in prompts]
         return [
-            Asked(ids, seeded(params, index), shape, is_turn)
+            PromptRequest(ids, seeded(params, index), shape, is_turn)
             for ids, is_turn in zip(every, turns, strict=True)
             for index in range(n)
         ]

@@ -20,19 +20,19 @@ from ..vision.pixels import MOST_BYTES, Picture, Source
 from ..vision.samples import Recording, medium_of, recording_of
 
 if TYPE_CHECKING:  # a model without a projector does not need them
-    from ..vision.senses import Senses
+    from ..vision.media_projector import MediaProjector
 
-__all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source", "recording_of"]
+__all__ = ["MOST_BYTES", "Image", "Images", "MediaInput", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # stands for an image in a prompt, as in llama.cpp
 MOST_IMAGES = 256  # maximum images of a request, including repeated ones
 MOST_PIXELS = 1 << 30  # pixels of all pictures that a request decodes, or that a chat keeps
-BLIND = (
+NO_PROJECTOR = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
 )
-DEAF = "this model takes no audio: its projector is for images; use a model for audio, such as Voxtral or Ultravox"
+NO_AUDIO = "this model takes no audio: its projector is for images; use a model for audio, such as Voxtral or Ultravox"
 SOUNDS = "audio", "audio_url", "input_audio"  # types of content parts that are sounds
 KINDS = "image", "image_url", "input_image", *SOUNDS  # types of content parts that are images or sounds
 
@@ -48,7 +48,7 @@ class MarkedTokenizer:
 
     inner: Tokenizer
     images: Images
-    senses: "Senses"
+    projector: "MediaProjector"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -63,7 +63,7 @@ class MarkedTokenizer:
             if image is None:  # the text itself contained a mark
                 continue
             ids += self._text(data[at : found.start()], after if not at else None, options)
-            for part in image.texts(self.senses.vision):
+            for part in image.texts(self.projector.vision):
                 ids += self._text(part.encode(), None, options) if isinstance(part, str) else image_ids(part)
             at = found.end()
         return ids + self._text(data[at:], after if not at else None, options)
@@ -79,33 +79,33 @@ class ImagePrompt:
     text: str
     images: Sequence[Any]  # base64 data, or another form of an image in a message
 
-    def marked(self, sight: "Sight | None") -> tuple[str, dict[str, Image]]:
+    def marked(self, media_input: "MediaInput | None") -> tuple[str, dict[str, Image]]:
         """The text with marks in place of markers, and the images by mark."""
         first, *others = self.text.split(MARKER)
         if len(others) != len(self.images):
             raise BadInput(
                 f"prompt has {len(others):,} markers {MARKER} and {len(self.images):,} images; give one for each image"
             )
-        if sight is None:
-            raise BadInput(BLIND)
-        album = Album(sight)
+        if media_input is None:
+            raise BadInput(NO_PROJECTOR)
+        album = Album(media_input)
         marks = [album.add(source, f"image {n} of the prompt") for n, source in enumerate(self.images, 1)]
         return first + "".join(map("".join, zip(marks, others, strict=True))), album.images
 
 
 @dataclass(frozen=True)
-class Sight:
+class MediaInput:
     """Prepares images for a model with a projector.
 
     With `keeps`, an image includes its picture, so that another model can use it.
     """
 
-    senses: "Senses"
+    projector: "MediaProjector"
     context: int | None = None  # tokens of a prompt
     keeps: bool = False
 
     @property
-    def keeping(self) -> "Sight":
+    def keeping(self) -> "MediaInput":
         """Returns a copy whose images include their pictures, for chats that may drop their first messages."""
         return replace(self, keeps=True, context=None)
 
@@ -115,51 +115,51 @@ class Sight:
         """Decodes, counts and prepares an image or a sound: a path, bytes, an array, a PIL image or a recording."""
         if isinstance(source, Image):
             return source
-        medium, senses = medium_of(source, where), self.senses
+        medium, projector = medium_of(source, where), self.projector
         if count is not None:
             count(medium)
         kept = medium if self.keeps else None
         if isinstance(medium, Recording):
-            if senses.hearing is None:
-                raise BadInput(DEAF)
-            from ..vision.hearing import hear
+            if projector.audio is None:
+                raise BadInput(NO_AUDIO)
+            from ..vision.audio import prepare_audio
 
-            return replace(hear(senses.hearing, medium), picture=kept)
-        if senses.vision is None:
+            return replace(prepare_audio(projector.audio, medium), picture=kept)
+        if projector.vision is None:
             raise BadInput("this model takes no images: its projector is for audio; send audio or text")
-        return replace(prepare(senses.vision, medium), picture=kept)
+        return replace(prepare(projector.vision, medium), picture=kept)
 
     def again(self, image: Image) -> Image:
         """Prepares an image or a sound that another model has read for this model, if this model supports it."""
         medium = image.tiles[-1] if image.picture is None else image.picture
-        able = self.senses.hearing if isinstance(medium, Recording) else self.senses.vision
+        able = self.projector.audio if isinstance(medium, Recording) else self.projector.vision
         return unseen(image.identity, image.picture) if able is None else self.keeping.image(medium)
 
     def tokenizer(self, tokenizer: Tokenizer, images: Images) -> Tokenizer:
         """A tokenizer for texts with marks of these images."""
-        return MarkedTokenizer(tokenizer, images, self.senses) if images else tokenizer  # type: ignore[return-value]
+        return MarkedTokenizer(tokenizer, images, self.projector) if images else tokenizer  # type: ignore[return-value]
 
 
 class Album:
     """The images of a request. Each is counted before and after it is decoded, so that a request stays small."""
 
-    def __init__(self, sight: Sight | None) -> None:
+    def __init__(self, media_input: MediaInput | None) -> None:
         self.images: dict[str, Image] = {}  # by mark
-        self._sight = sight
+        self._media_input = media_input
         self._count = self._tokens = self._pixels = 0
 
     def add(self, source: Any, where: str) -> str:
         """The mark of an image, which may be one that the request has already."""
-        if self._sight is None:
-            raise BadInput(BLIND)
+        if self._media_input is None:
+            raise BadInput(NO_PROJECTOR)
         check()
         self._count += 1
         if self._count > MOST_IMAGES:
             raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
-        image = self._sight.image(_bytes(source, where), where, self._spend)
+        image = self._media_input.image(_bytes(source, where), where, self._spend)
         mark = mark_of(image)
         self._tokens += image.tokens
-        check_length(self._tokens, self._sight.context, least=True)
+        check_length(self._tokens, self._media_input.context, least=True)
         if isinstance(source, Image) and mark not in self.images and image.picture is not None:
             self._spend(image.picture)
         self.images[mark] = image
@@ -172,10 +172,10 @@ class Album:
 
 
 def marked(
-    messages: Sequence[Mapping[str, object]], sight: Sight | None
+    messages: Sequence[Mapping[str, object]], media_input: MediaInput | None
 ) -> tuple[Sequence[Mapping[str, object]], dict[str, Image]]:
-    """The messages with marks in place of images, and the images by mark. Refuses images if there is no sight."""
-    album = Album(sight)
+    """The messages with marks in place of images, and the images by mark. Refuses images if there is no projector."""
+    album = Album(media_input)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         return messages, {}  # refused later, when messages are checked
     texts = [_marked(message, album, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -292,9 +292,9 @@ def _bytes(source: Any, where: str) -> Any:
     return data_of(source, where) if is_data(source) else base64_of(source, where)
 
 
-def media_of(sight: Sight | None) -> tuple[str, ...]:
+def media_of(media_input: MediaInput | None) -> tuple[str, ...]:
     """The kinds of input that a model accepts in addition to text: image, audio."""
-    return () if sight is None else sight.senses.kinds
+    return () if media_input is None else media_input.projector.kinds
 
 
 def spans_of(ids: Sequence[int], images: Images) -> list[Span]:

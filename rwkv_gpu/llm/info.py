@@ -15,7 +15,7 @@ from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
 from ..gpu.device import Device
 from ..models.layered import Layered
-from ..models.registry import is_encoder, unmasking_of
+from ..models.registry import diffusion_of, is_encoder
 from ..ops.kv_format import KVType
 
 
@@ -107,7 +107,7 @@ class Info:
             adapters=tuple((one.name, one.scale) for one in runner.adapters.adapters),
             memory=runner.fit if isinstance(runner, GpuRunner) else None,
             gpus=tuple(filter(None, gpus)),
-            diffusion=unmasking_of(runner.model) is not None,
+            diffusion=diffusion_of(runner.model) is not None,
             heads=0 if found is None else found.count,
             drafts=runner.head is not None,
             head_fault="" if found is None else found.fault,

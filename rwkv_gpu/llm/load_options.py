@@ -43,7 +43,7 @@ from .preset import Preset, read_preset
 from .stored_states import StoredStates, stored_states
 
 if TYPE_CHECKING:
-    from ..vision.senses import Senses
+    from ..vision.media_projector import MediaProjector
 
 WHOLE, OPTIONAL = partial(Span, whole=True), partial(Span, whole=True, optional=True)
 RANGES = {
@@ -136,9 +136,9 @@ class Files:
             preset=preset,
         )
 
-    def senses(self, file: GGUFFile, model: Model, devices: int) -> "Senses | None":
+    def projector(self, file: GGUFFile, model: Model, devices: int) -> "MediaProjector | None":
         """The projector of the model, if one is given or lies next to it, and the model runs on one device."""
-        return senses_for(file, model, self.mmproj, finds=self.finds_mmproj, devices=devices)
+        return projector_for(file, model, self.mmproj, finds=self.finds_mmproj, devices=devices)
 
     def adapters(self, model: GGUFFile) -> Adapters:
         """Reads the LoRA adapters for this model."""
@@ -149,7 +149,9 @@ class Files:
         return None if self.initial_state is None else read_initial_state(self.initial_state, model, architecture)
 
 
-def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> "Senses | None":
+def projector_for(
+    file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int
+) -> "MediaProjector | None":
     """The given projector of a model or, with `finds`, the one next to the model; none on several devices."""
     if devices > 1:
         if mmproj is not None:
@@ -159,14 +161,14 @@ def senses_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool
         return None
     if mmproj is None and not (finds and projectors_next_to(file.path)):
         return None
-    from ..vision.media_encoders import check_senses, find_senses  # most models have no projector
-    from ..vision.senses import read_senses
+    from ..vision.media_encoders import check_projector, find_projector  # most models have no projector
+    from ..vision.media_projector import read_projector
 
     if mmproj is None:
-        return find_senses(file, model)
-    senses = read_senses(mmproj)
-    check_senses(senses, file, model)
-    return senses
+        return find_projector(file, model)
+    projector = read_projector(mmproj)
+    check_projector(projector, file, model)
+    return projector
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ..models.registry import is_encoder, load_model
 from ..text.tokenizer import load_tokenizer
 from . import folders, validate
 from .drafts import DraftOptions, drafts_of
-from .images import Sight
+from .images import MediaInput
 from .info import Info
 from .load_options import DeviceOptions, Files, RoomOptions, StoreOptions, check, offload_of
 from .model_file import ModelFile
@@ -82,10 +82,10 @@ def _load(
         if len(choices) > 1:
             drafts = drafts.without_head()
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
-        senses = files.senses(gguf, model, len(devices.names))
+        projector = files.projector(gguf, model, len(devices.names))
         opened = Opened(
             drafts.joined or gguf, drafts.in_use(model), adapters, drafts,
-            has_initial_state=initial is not None, senses=senses,
+            has_initial_state=initial is not None, projector=projector,
         )  # fmt: skip
         loaded = load_runner(opened, devices, choices, open_device, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
@@ -96,14 +96,14 @@ def _load(
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
         media = None
-        if senses is not None:
+        if projector is not None:
             from ..vision.media_encoders import media_encoders_for  # most models have no projector
 
-            media = media_encoders_for(senses, gguf, model, loaded.gpus[-1])
+            media = media_encoders_for(projector, gguf, model, loaded.gpus[-1])
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, media=media)
-        sight = None if senses is None else Sight(senses, info.context)
+        media_input = None if projector is None else MediaInput(projector, info.context)
         return (
-            engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight, files.preset
+            engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, media_input, files.preset
         )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from .chat_format import ChatFormat, budget, closing
 from .completion import Settings, check_ends
 from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
-from .images import ImagePrompt, Sight, spans_of
+from .images import ImagePrompt, MediaInput, spans_of
 from .info import Info
 from .model_file import ModelFile
 from .pooling import MEAN, Doubles, Floats, Pooling, ranking_ids
@@ -56,7 +56,7 @@ class TemplateIds(list[int]):
     """The token ids of a prompt that a chat template made."""
 
 
-class Asked(NamedTuple):
+class PromptRequest(NamedTuple):
     """A requested answer."""
 
     ids: Sequence[int]  # prompt ids
@@ -80,10 +80,10 @@ class OpenModel:
         max_requests: int = MOST_REQUESTS,
         states: StoredStates | None = None,
         pooling: Pooling | None = None,
-        sight: Sight | None = None,
+        media_input: MediaInput | None = None,
         preset: Preset | None = None,
     ) -> None:
-        self.sight = sight  # encodes images; None for models without vision
+        self.media_input = media_input  # encodes images; None for models without vision
         self.preset = preset  # the preset that named the model; None for its own name
         self.tokenizer = tokenizer
         self.info = info
@@ -269,10 +269,10 @@ class OpenModel:
         key = key_of(ids) if self._shared else b""
         return Salt.of(cache_salt, max((len(one) // TOKEN for one in self._shared if key.startswith(one)), default=0))
 
-    def _begin_asked(self, reading: type[R], asked: Asked, **more: Any) -> R:
+    def _start(self, reading: type[R], asked: PromptRequest, **more: Any) -> R:
         return self._read(reading, *self._request(asked, wait=waits(reading)), **more)
 
-    def _request(self, asked: Asked, *, wait: bool) -> tuple[Request, Reader]:
+    def _request(self, asked: PromptRequest, *, wait: bool) -> tuple[Request, Reader]:
         """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
         ids, params, shape, is_turn, salt, images = asked
         check_ends(params, shape)
@@ -301,7 +301,9 @@ class OpenModel:
 
     def _format(self, template: ChatTemplate) -> ChatFormat:
         pool = self._grammar_pool
-        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool, sight=self.sight)
+        return ChatFormat(
+            self.tokenizer, template, self.vocab_size, context=self.context, pool=pool, media_input=self.media_input
+        )
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
         """Starts a request. The object that reads it keeps the model open."""
@@ -353,9 +355,9 @@ class OpenModel:
         if not isinstance(prompt, ImagePrompt):
             return self._ids(prompt, parse=True), []
         self._check_length(prompt.text)
-        text, images = prompt.marked(self.sight)
-        assert self.sight is not None, "it has seen the images"
-        ids = [*Transcript().prompt(self.sight.tokenizer(self.tokenizer, images), [text]).ids]
+        text, images = prompt.marked(self.media_input)
+        assert self.media_input is not None, "it has seen the images"
+        ids = [*Transcript().prompt(self.media_input.tokenizer(self.tokenizer, images), [text]).ids]
         spans = spans_of(ids, images)
         Request(ids, images=spans).check(self.vocab_size, self.context)
         return ids, spans

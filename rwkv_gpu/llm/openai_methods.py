@@ -14,7 +14,7 @@ from .chat_completion import Json
 from .completion import seeded
 from .generation import AsyncGeneration, Generation, Reading, waits
 from .images import ImagePrompt
-from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
+from .open_model import Messages, OpenModel, PromptRequest, Prompts, prompts_of
 from .pooling import Floats
 from .replies import Prepared, Replying
 from .text_completion import DEFAULTS, TextFields, TextReply
@@ -187,7 +187,7 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
         raise BadInput("echo with logprobs is for prompts without images; leave out one of them")
     texts = [_text_of(llm, one, ids) for one, (ids, _) in zip(prompts, read, strict=True)]
     requests = [
-        llm._request(Asked(ids, seeded(fields.params, index), fields.form, salt=salt, images=images), wait=wait)
+        llm._request(PromptRequest(ids, seeded(fields.params, index), fields.form, salt=salt, images=images), wait=wait)
         for ids, images in read
         for salt in [llm._salt(fields.cache_salt, ids, once=not fields.caches)]
         for index in range(fields.n)

@@ -17,7 +17,7 @@ from ..text.builtin_templates import BUILT_IN
 from ..text.go_template import as_jinja
 from .completion import Settings, form, own_names, sampling
 from .modelfile import OPTIONS, SWITCH, Modelfile
-from .thoughts import Thoughts
+from .reasoning_options import ReasoningOptions
 
 MOST_BYTES = 8 << 20
 CLOSING, APOSTROPHE = re.compile(r'"(?="")|"\Z'), "'"  # quotes that end a text in triple quotes
@@ -39,7 +39,7 @@ class Preset:
     adapters: Sequence[tuple[str, float]] = ()  # paths of LoRA adapters, and their scales
     messages: Sequence[tuple[str, str]] = ()  # role and content of the messages with which every chat begins
     license: str = ""
-    thoughts: Thoughts = field(default_factory=Thoughts)  # not in the file: a server sets them
+    thoughts: ReasoningOptions = field(default_factory=ReasoningOptions)  # not in the file: a server sets them
 
     def __post_init__(self) -> None:
         """Refuses invalid settings."""

@@ -10,7 +10,7 @@ from ..engine.engine import Engine
 from ..engine.request import Request
 from ..text.budget import Exceeded, Limits
 from .backend import Backend, Recent
-from .chat_completion import NO_THOUGHTS, Json, Reply, RequestFields, in_turns
+from .chat_completion import NO_REASONING_OPTIONS, Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import CHAT_DEFAULTS, Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
@@ -104,7 +104,7 @@ def prompt_of(
 
     With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
     """
-    thoughts = NO_THOUGHTS if llm.preset is None else llm.preset.thoughts
+    thoughts = NO_REASONING_OPTIONS if llm.preset is None else llm.preset.thoughts
     fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), thoughts)
     messages = messages if llm.preset is None else llm.preset.before(messages)
     fields.params.check_vocabulary(llm.vocab_size)

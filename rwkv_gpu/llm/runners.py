@@ -23,7 +23,7 @@ from .drafts import NO_DRAFTS, Drafts
 from .load_options import DeviceOptions
 
 if TYPE_CHECKING:
-    from ..vision.senses import Senses
+    from ..vision.media_projector import MediaProjector
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Opened:
     adapters: Adapters = NO_ADAPTERS
     drafts: Drafts = NO_DRAFTS
     has_initial_state: bool = False
-    senses: "Senses | None" = None
+    projector: "MediaProjector | None" = None
 
     def least_rows(self, slots: int) -> int:
         """The smallest chunk size with which an image fits into a step of `slots` sequences; 0 without images."""
-        return 0 if self.senses is None else self.senses.least_rows + slots
+        return 0 if self.projector is None else self.projector.least_rows + slots
 
     def companions(self, device: Device | None) -> Companions:
         """Adapters, draft model and projector that share a device with the model."""
-        projector = 0 if self.senses is None else self.senses.tower_bytes(device)
+        projector = 0 if self.projector is None else self.projector.tower_bytes(device)
         return Companions(self.adapters, self.drafts.model, projector)
 
 

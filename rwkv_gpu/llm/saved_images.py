@@ -15,7 +15,7 @@ from ..vision.image import unseen
 from ..vision.pixels import Picture, picture_of
 from ..vision.samples import Recording, encoded, medium_of
 from .chat_format import Message
-from .images import MOST_PIXELS, Image, Images, Sight, mark_of, spans_of
+from .images import MOST_PIXELS, Image, Images, MediaInput, mark_of, spans_of
 
 PREFIX = "image/"  # for the names of arrays
 HEADS = {"png": b"\x89PNG", "jpeg": b"\xff\xd8"}  # beginnings of files
@@ -73,11 +73,11 @@ def data_url(picture: Picture | Recording) -> str:
 
 
 class SavedImages:
-    """The images of a file, prepared for a model, which may be another one. Without `sight`, they are only stored."""
+    """The images of a file, prepared for any model. Without a projector, they are only stored."""
 
-    def __init__(self, arrays: Mapping[str, Bytes], sight: Sight | None) -> None:
+    def __init__(self, arrays: Mapping[str, Bytes], media_input: MediaInput | None) -> None:
         self._arrays = arrays
-        self._sight = None if sight is None else sight.keeping
+        self._media_input = None if media_input is None else media_input.keeping
         self._pictures: dict[str, Picture | Recording] = {}
 
     def restored(self, message: Message, rows: Any) -> Message:
@@ -88,7 +88,7 @@ class SavedImages:
         for identity, digest in rows:
             picture, old = self._picture(str(digest)), unseen(_digest(identity))
             image = unseen(old.identity, picture)
-            image = image if self._sight is None else self._sight.again(image)
+            image = image if self._media_input is None else self._media_input.again(image)
             content = content.replace(mark_of(old), mark_of(image))
             images.append(image)
         return Message(

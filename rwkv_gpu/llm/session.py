@@ -19,7 +19,7 @@ from ..writer_lock import WriterLock
 from . import validate
 from .chat_format import Message
 from .completion import Settings, own_names
-from .images import Sight
+from .images import MediaInput
 from .model_file import ModelFile
 from .saved_images import PREFIX, SavedImages, arrays_of, check_ids, id_type, rows_of, same_images
 from .transcript import Cut, Transcript
@@ -94,27 +94,33 @@ def _parts(session: SavedSession) -> tuple[dict[str, npt.NDArray[Any]], dict[str
     return arrays, notes
 
 
-def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int, sight: Sight | None = None) -> SavedSession:
+def read(
+    path: str | os.PathLike[str], model: ModelFile, vocabulary: int, media_input: MediaInput | None = None
+) -> SavedSession:
     """Reads a session. Raises BadFile with the reason if there is none.
 
     Waits for the digest of the model's file if there is a state to use.
     """
     saved = state_file.load(validate.path("path", path), model.fingerprint, PREFIX)
-    return _session(saved, path, model, vocabulary, sight)
+    return _session(saved, path, model, vocabulary, media_input)
 
 
-def loads(data: bytes, model: ModelFile, vocabulary: int, sight: Sight | None = None) -> SavedSession:
+def loads(data: bytes, model: ModelFile, vocabulary: int, media_input: MediaInput | None = None) -> SavedSession:
     """Reads a session from bytes, like `read`."""
     saved = state_file.loads(data, "the file", model.fingerprint, PREFIX)
-    return _session(saved, "the file", model, vocabulary, sight)
+    return _session(saved, "the file", model, vocabulary, media_input)
 
 
 def _session(
-    saved: state_file.Saved, path: str | os.PathLike[str], model: ModelFile, vocabulary: int, sight: Sight | None
+    saved: state_file.Saved,
+    path: str | os.PathLike[str],
+    model: ModelFile,
+    vocabulary: int,
+    media_input: MediaInput | None,
 ) -> SavedSession:
     """The session of a file that is called `path` in errors."""
     same = saved.model.fingerprint == model.fingerprint
-    notes, kind, images = saved.notes, saved.notes.get("kind"), SavedImages(saved.arrays, sight)
+    notes, kind, images = saved.notes, saved.notes.get("kind"), SavedImages(saved.arrays, media_input)
     if kind not in (OLD_KIND, KIND):
         raise BadFile(f"{path}: holds no chat that this version can read")
     try:

@@ -27,7 +27,7 @@ from ..kernels.tuning import GemmLimits, Tuning
 from ..ops.batch import Batch
 from .bench import rewind
 from .check import close, expert_samples, experts_are_right, linear_is_right, matrix_samples
-from .duel import Lap, Verdict, duel
+from .compare import Lap, Verdict, compare
 from .workload import Workload
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)  # row limits of the table below the chunk size
@@ -176,12 +176,12 @@ class Tuner:
                 wrong.append(candidate.name)
                 continue
             right += 1
-            if duel(incumbent, challenger).better:
+            if compare(incumbent, challenger).better:
                 self.tuning, incumbent, chosen = candidate.tuning, challenger, candidate.name
         self.runner.device.pipelines.clear()  # the pipelines of all candidates would add up
         if not (right or wrong):
             return
-        verdict = duel(first, incumbent) if incumbent is not first else EVEN
+        verdict = compare(first, incumbent) if incumbent is not first else EVEN
         if not verdict.better:  # a winner by chance, or no winner
             self.tuning, chosen, verdict = begun, default, EVEN
         self.choices.append(Choice(what, chosen, default, verdict.gain, verdict.error, right, tuple(wrong)))
@@ -195,9 +195,9 @@ class Tuner:
         for value in tried:
             if value != default and self.time_left:
                 right += 1
-                if duel(partial(seconds, best), partial(seconds, value), 6).better:
+                if compare(partial(seconds, best), partial(seconds, value), 6).better:
                     best = value
-        verdict = duel(partial(seconds, default), partial(seconds, best), 6) if best != default else EVEN
+        verdict = compare(partial(seconds, default), partial(seconds, best), 6) if best != default else EVEN
         if not verdict.better:
             best, verdict = default, EVEN
         self.choices.append(Choice(what, str(best), str(default), verdict.gain, verdict.error, right))

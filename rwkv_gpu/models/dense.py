@@ -32,7 +32,7 @@ from ..ops.vocabulary import (
     Xielu,
 )
 from .block_index import BlockIndex, take_block_index
-from .layered import Ends, Unmasking
+from .layered import Diffusion, Ends
 from .rope import BASE, read_dims, read_rope, unscaled
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import (
@@ -102,7 +102,7 @@ class Form:
     learned_positions: bool = False  # embeddings of positions are added to those of tokens
     token_types: bool = False  # embeddings of token types are added, if the file has them; always the first type
     causal: bool | None = None  # causal attention; None is as the file states
-    unmasks: bool = False  # a diffusion model, with attention in both directions
+    diffuses: bool = False  # a diffusion model, with attention in both directions
     around: bool = False  # without causal attention, windows are centred on a query instead of ending at it
     head: bool = True  # the model has logits
     projections: bool = False  # final embeddings are multiplied by matrices, if the file has them
@@ -131,7 +131,7 @@ class DenseFile:
     def causal(self, form: Form) -> bool:
         """Whether attention is causal."""
         said = self.file.bool(f"{self.arch}.attention.causal", default=True)
-        return (said if form.causal is None else form.causal) and not form.unmasks
+        return (said if form.causal is None else form.causal) and not form.diffuses
 
     def number(self, key: str, low: float, high: float, default: float) -> float:
         """A number from the metadata."""
@@ -221,7 +221,7 @@ class DenseFile:
         shape = hyper.vocabulary, hyper.width
         embedding = tensors.take("token_embd.weight", *shape)
         causal = self.causal(form)
-        head = form.head and (causal or form.unmasks)
+        head = form.head and (causal or form.diffuses)
         if not head:
             tensors.skip("output.weight", "output.bias")
             tensors.classified = True
@@ -239,10 +239,10 @@ class DenseFile:
             self._first_type() if form.token_types else None,
             self._projections() if form.projections else (),
             causal=causal,
-            unmasking=self._unmasking() if form.unmasks else None,
+            diffusion=self._diffusion() if form.diffuses else None,
         )
 
-    def _unmasking(self) -> Unmasking:
+    def _diffusion(self) -> Diffusion:
         """How a diffusion model generates text. Files of LLaDA may state the mask only as a token of the vocabulary."""
         file, key = self.file, "tokenizer.ggml.mask_token_id"
         if key in file.metadata:
@@ -253,7 +253,7 @@ class DenseFile:
             mask = next((names.index(name) for name in MASKS if name in names), -1)
         if not 0 <= mask < self.hyper.vocabulary:
             raise self.tensors.bad(f"metadata key '{key}'", "no mask token", "one, which a diffusion model needs")
-        return Unmasking(mask, file.bool("diffusion.shift_logits", default=True))
+        return Diffusion(mask, file.bool("diffusion.shift_logits", default=True))
 
     def _first_type(self) -> Weight | None:
         """The vector added to every embedding if the file has token types: the row of the first type."""

@@ -7,7 +7,7 @@ from ..ops.vocabulary import AnyNorm, Cache, LayerNorm, Ops, State, Tensor, Weig
 
 
 @dataclass(frozen=True)
-class Unmasking:
+class Diffusion:
     """How a diffusion model generates: tokens that are undecided are masks, which steps replace."""
 
     mask: int  # token id
@@ -31,7 +31,7 @@ class Ends:
     shift: Weight | None = None  # [D], added to every embedding
     projections: tuple[Weight, ...] = ()  # matrices that multiply the last normed rows, in order: [M, D], [D, M]
     causal: bool = True  # False if rows see all of their text: an encoder, or a diffusion model
-    unmasking: Unmasking | None = None  # settings of a diffusion model
+    diffusion: Diffusion | None = None  # settings of a diffusion model
     start: int | None = None  # the token before an answer of an encoder-decoder
     prefix: bool = False  # True if the rows of a prompt see all of it, and those of an answer what came before
 

@@ -259,7 +259,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     ),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
     "llama": (Form(), ExpertForm(normalise=True, optional=True)),
-    "llada-moe": (Form(pairing="neox", head_norms="each", unmasks=True), ExpertForm(normalise=False)),
+    "llada-moe": (Form(pairing="neox", head_norms="each", diffuses=True), ExpertForm(normalise=False)),
     "maple": maple,
     "mellum": (mellum, ExpertForm(normalise=True)),
     "mimo2": mimo2,
@@ -271,7 +271,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "qwen2moe": (Form(pairing="neox"), ExpertForm(normalise=False, shared=True)),
     "qwen3moe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
-    "rnd1": (Form(pairing="neox", head_norms="each", unmasks=True), ExpertForm(normalise=True)),
+    "rnd1": (Form(pairing="neox", head_norms="each", diffuses=True), ExpertForm(normalise=True)),
     "smallthinker": (smallthinker, ExpertForm(normalise=True, then="relu", routed_first=True)),
     "step35": step35,
 }

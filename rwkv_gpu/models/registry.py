@@ -9,7 +9,7 @@ from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from .half_files import refuse_half
-from .layered import Layered, Unmasking
+from .layered import Diffusion, Layered
 from .unsupported import refusal
 
 ENCODER = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
@@ -120,9 +120,9 @@ def _module(name: str) -> ModuleType:
 MODELS = Architectures()
 
 
-def unmasking_of(model: Contents) -> Unmasking | None:
+def diffusion_of(model: Contents) -> Diffusion | None:
     """How a diffusion model generates; None for other models."""
-    return model.ends.unmasking if isinstance(model, Layered) else None
+    return model.ends.diffusion if isinstance(model, Layered) else None
 
 
 def start_of(model: Contents) -> int | None:
@@ -143,14 +143,14 @@ def refuse_source(model: Contents) -> None:
 
 def is_encoder(model: Contents) -> bool:
     """True if the model is an encoder: attention in both directions, or no output matrix."""
-    if not isinstance(model, Layered) or model.ends.unmasking:
+    if not isinstance(model, Layered) or model.ends.diffusion:
         return False
     return not (model.ends.causal and model.ends.head)
 
 
 def reads_whole_texts(model: Contents) -> bool:
     """True if a step must hold a whole text or prompt: for all models that do not read it from left to right."""
-    apart = unmasking_of(model) is not None or start_of(model) is not None
+    apart = diffusion_of(model) is not None or start_of(model) is not None
     return apart or is_encoder(model) or reads_prompts_whole(model)
 
 
@@ -174,7 +174,7 @@ def load_model(file: GGUFFile) -> Model:
 def load_next_token_model(file: GGUFFile) -> Model:
     """The model of a file that reads and generates token by token; refuses others, such as diffusion models."""
     model = load_generator(file)
-    if unmasking_of(model):
+    if diffusion_of(model):
         raise BadInput(f"{file.path}: this model generates by diffusion; one that generates token by token is needed")
     refuse_source(model)
     if reads_prompts_whole(model):

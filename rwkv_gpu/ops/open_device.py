@@ -107,8 +107,8 @@ def _enable_later(device: Device, verdict: Callable[[], Verdict | None]) -> None
     """Uses plain kernels until there is a verdict on the driver."""
     full, plain = device.capabilities, device.without_matrix_units()
 
-    def settled() -> Capabilities | None:
+    def capabilities_after_test() -> Capabilities | None:
         found = verdict()
         return None if found is None else allowed(full, found) if found.right else plain
 
-    device.capabilities, device.pending = plain, settled
+    device.capabilities, device.pending = plain, capabilities_after_test

@@ -26,10 +26,10 @@ SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # offset and value
 
 def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
     """The tuning of a device, from `tune` or the default; without integer kernels if the driver gets them wrong."""
-    return settled_tuning(device, tuned.tuning if tuned else default_tuning(device.capabilities))
+    return checked_tuning(device, tuned.tuning if tuned else default_tuning(device.capabilities))
 
 
-def settled_tuning(device: Device, tuning: Tuning) -> Tuning:
+def checked_tuning(device: Device, tuning: Tuning) -> Tuning:
     """A tuning found earlier, with matrix units if they have been enabled since; without wrong integer kernels."""
     can = device.capabilities
     if can.fragment and not tuning.on_matrix_units:

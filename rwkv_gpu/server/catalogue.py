@@ -272,7 +272,7 @@ class Catalogue:
 
     async def _collect(self) -> None:
         if self._own_process:
-            await asyncio.to_thread(collector.pass_over_what_is_left)
+            await asyncio.to_thread(collector.freeze_objects)
 
     async def _loading(self, model: ServedModel) -> LLM:
         began = time.monotonic()
@@ -296,7 +296,7 @@ class Catalogue:
             warm = llm.begin_work(Engine.warm_up)
             warm.add_done_callback(partial(_warm, model))
             if self._own_process:
-                warm.add_done_callback(lambda _: collector.pass_over_what_is_left())
+                warm.add_done_callback(lambda _: collector.freeze_objects())
         await self._collect()
         if model.llm is llm and not model.leases:  # unused, for example the first model before any request
             self._rest(model)

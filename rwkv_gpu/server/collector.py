@@ -20,7 +20,7 @@ def share_arenas() -> None:
             ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
-def pass_over_what_is_left() -> None:
+def freeze_objects() -> None:
     """Collects unreachable objects, including closed models. Later scans skip all objects that remain."""
     gc.unfreeze()
     gc.collect()

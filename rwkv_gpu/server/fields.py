@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from rwkv_gpu.engine.sampling_params import MIROSTAT_TAU
 from rwkv_gpu.llm.completion import ALIASES, KNOWN
-from rwkv_gpu.llm.thoughts import LIMITS
+from rwkv_gpu.llm.reasoning_options import LIMITS
 
 from .call import Call, Json
 from .errors import ApiError, shown, typed

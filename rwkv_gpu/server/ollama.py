@@ -140,7 +140,7 @@ async def show(service: Service, call: Call) -> Response:
     able = ["embedding" if info.encoder else "completion"]
     if chat_format is not None:
         able += ["tools"] * chat_format.template.knows_tools + ["thinking"] * chat_format.can_think
-    able += ["vision" if kind == "image" else kind for kind in media_of(llm.sight)]
+    able += ["vision" if kind == "image" else kind for kind in media_of(llm.media_input)]
     return Whole(
         {
             **_preset(llm.preset or Preset(Path(served.path).name)),

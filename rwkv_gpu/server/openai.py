@@ -87,7 +87,7 @@ def _described(served: ServedModel) -> Json:
     found["aliases"] = [*served.aliases]
     found |= {"status": status_of(served), "meta": {"size": served.nbytes}}  # as in llama-server's router
     if served.llm is not None:
-        takes = ["text", *media_of(served.llm.sight)]
+        takes = ["text", *media_of(served.llm.media_input)]
         gives = "embeddings" if served.llm.info.encoder else "text"
         found["architecture"] = {"input_modalities": takes, "output_modalities": [gives]}
     return found

@@ -68,7 +68,7 @@ async def props(service: Service, call: Call) -> Response:
     }
     llm = model.llm
     if llm is not None:
-        info, chat_format, media = llm.info, chat_format_of(llm), media_of(llm.sight)
+        info, chat_format, media = llm.info, chat_format_of(llm), media_of(llm.media_input)
         found |= {
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,

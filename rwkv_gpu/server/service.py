@@ -243,7 +243,7 @@ class Service:
         filled = await self.pdfs.filled(messages)
         if filled is not messages:
             call.body_bytes = self.config.max_body  # prepared on a thread
-        fetched = filled if llm.sight is None else await self.media_urls.fetched(filled)
+        fetched = filled if llm.media_input is None else await self.media_urls.fetched(filled)
         return self.salt(call) | ({} if fetched is messages else {"messages": fetched})
 
     async def count(self, call: Call, model: str | None, asked: Json) -> int:

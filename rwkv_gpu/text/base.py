@@ -149,7 +149,7 @@ def clean_spaces(text: bytes) -> bytes:
     return text
 
 
-def settled(text: bytes) -> int:
+def certain_bytes(text: bytes) -> int:
     """Number of leading bytes of `text` whose cleaned form does not depend on the text that follows."""
     end = len(text)
     if text.endswith((b"r", b"v")):
@@ -177,7 +177,7 @@ class Detokenizer:
             self._strip_space = False
         if self._clean:
             text = self._held + text
-            cut = settled(text)
+            cut = certain_bytes(text)
             self._held = text[cut:]
             text = clean_spaces(text[:cut])
         return self._utf8.decode(text)

@@ -13,12 +13,12 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..models.registry import Contents
 from ..ops.media import EMBEDDED
+from .audio import Audio, Sound, SoundEncoder
 from .encoder import Encoder
-from .hearing import Hearing, Sound, SoundEncoder
 from .image import Image
+from .media_projector import MediaProjector, read_projector
 from .projector import Vision
 from .projector_names import projectors_next_to
-from .senses import Senses, read_senses
 from .towers import deepstack
 
 MOST_CANDIDATES = 16  # projectors in a folder that are tried
@@ -35,16 +35,16 @@ CONTIGUOUS = (
 class MediaEncoders:
     """Encodes images and sounds as input rows of one language model."""
 
-    senses: Senses
+    projector: MediaProjector
     encoders: tuple[Encoder | None, SoundEncoder | None]  # encoders of images and of sounds
     angles: PlaneRope | None
 
     @property
     def widths(self) -> Mapping[str, int]:
         """The width of each kind of row that it computes, by name."""
-        vision = self.senses.vision
+        vision = self.projector.vision
         names = [] if vision is None else map(deepstack, range(vision.deepstack))
-        return dict.fromkeys([EMBEDDED, *names], self.senses.parts[0].width)
+        return dict.fromkeys([EMBEDDED, *names], self.projector.parts[0].width)
 
     def rows(self, image: Image, salt: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
         """The rows of an image by name, [R, D] each. Rows of an equal image are reused only with the same salt."""
@@ -53,14 +53,14 @@ class MediaEncoders:
         return encoder.rows(image, salt)
 
 
-def check_senses(senses: Senses, file: GGUFFile, model: Contents) -> PlaneRope | None:
+def check_projector(projector: MediaProjector, file: GGUFFile, model: Contents) -> PlaneRope | None:
     """Refuses a projector of another language model. Returns the two-dimensional rotation if positions need one."""
     arch = file.str("general.architecture")
     width = file.int(f"{arch}.embedding_length", default=0)
-    for part in senses.parts:
+    for part in projector.parts:
         if width != part.width:
             raise _other(part, f"it makes rows of {part.width:,} numbers, and the model has {width:,}")
-    return None if senses.vision is None else _plane(senses.vision, file, model, arch)
+    return None if projector.vision is None else _plane(projector.vision, file, model, arch)
 
 
 def _plane(vision: Vision, file: GGUFFile, model: Contents, arch: str) -> PlaneRope | None:
@@ -82,22 +82,24 @@ def _plane(vision: Vision, file: GGUFFile, model: Contents, arch: str) -> PlaneR
     return PlaneRope(rope, sections, interleaved=arch not in CONTIGUOUS)
 
 
-def find_senses(file: GGUFFile, model: Contents) -> Senses | None:
+def find_projector(file: GGUFFile, model: Contents) -> MediaProjector | None:
     """The projector of a model in the same folder: a file with mmproj in its name; None if no such file fits."""
     for name in projectors_next_to(file.path)[:MOST_CANDIDATES]:
         try:
-            senses = read_senses(file.path.with_name(name))
-            check_senses(senses, file, model)
+            projector = read_projector(file.path.with_name(name))
+            check_projector(projector, file, model)
         except (BadFile, BadInput, UnsupportedModel, OSError):
             continue
-        return senses
+        return projector
     return None
 
 
-def media_encoders_for(senses: Senses, file: GGUFFile, model: Contents, device: Device | None) -> MediaEncoders:
+def media_encoders_for(
+    projector: MediaProjector, file: GGUFFile, model: Contents, device: Device | None
+) -> MediaEncoders:
     """Creates the encoders of a language model on a device; None is numpy."""
-    return MediaEncoders(senses, senses.encoders(device), check_senses(senses, file, model))
+    return MediaEncoders(projector, projector.encoders(device), check_projector(projector, file, model))
 
 
-def _other(part: Vision | Hearing, why: str) -> BadInput:
+def _other(part: Vision | Audio, why: str) -> BadInput:
     return BadInput(f"{part.path}: is the projector of another model: {why}; use the one of this model")

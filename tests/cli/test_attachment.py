@@ -89,7 +89,7 @@ def seeing(conversation):
     """A chat with a model that takes images; `seen` collects what it is given."""
     seen = []
     keeping = SimpleNamespace(image=lambda source: seen.append(source) or SimpleNamespace(tokens=16))
-    conversation.llm.sight = SimpleNamespace(keeping=keeping)
+    conversation.llm.media_input = SimpleNamespace(keeping=keeping)
     conversation.seen = seen
     return conversation
 
@@ -120,7 +120,7 @@ def test_paths_of_other_files_and_relative_ones_stay_in_the_message(seeing, tmp_
 
 def test_a_model_without_a_projector_reads_a_path_in_a_question_as_text(conversation, tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
-    conversation.llm.sight = None
+    conversation.llm.media_input = None
     question = f"What does {tmp_path / 'a.png'} mean?"
     assert slash.take_media(conversation, question) == question
     with pytest.raises(BadInput, match="without a projector"):

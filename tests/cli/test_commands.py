@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 HEAVY = ["wgpu", "numpy", "gguf", "rich", "prompt_toolkit", "jinja2", "tokenizers", "rwkv_gpu.llm"]
 UNUSED = ["jinja2", "asyncio", "ssl", "wgpu.backends.wgpu_native", "rwkv_gpu.llm.model"]  # without an answer
-UNUSED_BY_TEXT = ["wgpu.structs", "asyncio", "ssl", "rwkv_gpu.vision.encoder", "rwkv_gpu.vision.hearing"]  # in numpy
+UNUSED_BY_TEXT = ["wgpu.structs", "asyncio", "ssl", "rwkv_gpu.vision.encoder", "rwkv_gpu.vision.audio"]  # in numpy
 
 
 def run(*arguments: str):

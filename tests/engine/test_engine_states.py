@@ -370,7 +370,7 @@ class Requests(RuleBasedStateMachine):
     def step(self, count):
         for _ in range(count):
             for update in self.engine.step():
-                self.hear(update)
+                self.receive(update)
 
     @rule(which=st.integers(0, 3), length=st.integers(1, CONTEXT))
     def export(self, which, length):
@@ -430,7 +430,7 @@ class Requests(RuleBasedStateMachine):
             assert not any(entry is old for entry in self.engine.prefixes.entries for old in before)
         self.runner.breaks = None
 
-    def hear(self, update):
+    def receive(self, update):
         request = self.asked[update.id]
         if update.error is not None:
             assert update.finish_reason == "error" and isinstance(update.error, ValueError | OutOfMemory)
@@ -480,14 +480,14 @@ class Requests(RuleBasedStateMachine):
             if not any(id not in self.paused for id in self.asked):
                 break
             for update in self.engine.step():
-                self.hear(update)
+                self.receive(update)
         for id in [*self.paused]:
             self.engine.resume(id)
         for _ in range(10_000):
             if not self.engine.busy:
                 break
             for update in self.engine.step():
-                self.hear(update)
+                self.receive(update)
         assert not self.asked, "a request never ended"
         self.engine.prefixes.clear()
         assert self.runner.store.free == self.free, "pages leaked"

@@ -14,10 +14,10 @@ from rwkv_gpu.llm import (
     modelfile,
     openai_methods,
     preset,
+    reasoning_options,
     saved_images,
     store,
     stored_states,
-    thoughts,
     tools,
 )
 from rwkv_gpu.llm.chat_completion import RequestFields
@@ -54,8 +54,11 @@ MOST = {
     "answers": (chat_completion.MOST, chat_completion.answers),
     "cache_salt": (chat_completion.LONGEST_SALT, lambda n: chat_completion.salt_field({"cache_salt": "x" * n})),
     "chat_template_kwargs": (chat_completion.MOST_VARIABLES, template_variables),
-    "reasoning tokens": (thoughts.MOST - 1, lambda n: thoughts.Thoughts(limit=n)),
-    "reasoning_budget_message": (thoughts.LONGEST, lambda n: thoughts.Thoughts(message="x" * n)),
+    "reasoning tokens": (reasoning_options.MOST - 1, lambda n: reasoning_options.ReasoningOptions(limit=n)),
+    "reasoning_budget_message": (
+        reasoning_options.LONGEST,
+        lambda n: reasoning_options.ReasoningOptions(message="x" * n),
+    ),
     "tools": (tools.MOST, request_tools),
     "texts": (openai_methods.MOST_TEXTS, lambda n: openai_methods._texts_of("input", ["x"] * n)),
     "Modelfile": (modelfile.MOST, lambda n: modelfile.parse("FROM a\n".ljust(n))),
@@ -68,7 +71,7 @@ MOST = {
 }
 LEAST = {
     "answers": (1, chat_completion.answers),
-    "reasoning tokens": (0, lambda n: thoughts.Thoughts(limit=n)),
+    "reasoning tokens": (0, lambda n: reasoning_options.ReasoningOptions(limit=n)),
     "connections": (1, lambda n: hub.Hub(connections=n)),
     "context of a preset": (1, lambda n: preset.Preset("a", context=n)),
     "store_key": (16, lambda n: stored_states.stored_states(MemoryStore(), bytes(n), "", STARTS, "")),

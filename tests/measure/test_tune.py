@@ -19,7 +19,7 @@ from rwkv_gpu.kernels.tuned import runs
 from rwkv_gpu.kernels.tuning import GemmLimits
 from rwkv_gpu.measure import search, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
-from rwkv_gpu.measure.duel import Verdict, duel
+from rwkv_gpu.measure.compare import Verdict, compare
 from rwkv_gpu.measure.tune import Limits
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
@@ -38,15 +38,15 @@ def laps(seconds: float, noise: float, seed: int):
 
 
 def test_a_comparison_detects_a_tenth_despite_noise_and_drift():
-    found = [duel(laps(1.0, 0.03, seed), laps(0.9, 0.03, 99 + seed)) for seed in range(40)]
+    found = [compare(laps(1.0, 0.03, seed), laps(0.9, 0.03, 99 + seed)) for seed in range(40)]
     assert sum(verdict.better for verdict in found) >= 38
     assert all(abs(verdict.gain - 0.1) < 0.07 for verdict in found)
 
 
 def test_equal_candidates_seldom_win_and_much_slower_ones_are_dropped_at_once():
-    found = [duel(laps(1.0, 0.03, seed), laps(1.0, 0.03, 99 + seed)) for seed in range(40)]
+    found = [compare(laps(1.0, 0.03, seed), laps(1.0, 0.03, 99 + seed)) for seed in range(40)]
     assert sum(verdict.better for verdict in found) <= 6
-    assert duel(laps(1.0, 0.0, 0), laps(2.0, 0.0, 0)).rounds == 1
+    assert compare(laps(1.0, 0.0, 0), laps(2.0, 0.0, 0)).rounds == 1
 
 
 @pytest.mark.parametrize("size", [0, 8, 16, 32, 64])
@@ -98,7 +98,7 @@ def quick(monkeypatch):
 
     monkeypatch.setattr(search, "ROWS", (1,))
     monkeypatch.setattr(search.Tuner, "number", one_other)
-    monkeypatch.setattr(search, "duel", lambda *_: Verdict(0.5, 0.0, 9))
+    monkeypatch.setattr(search, "compare", lambda *_: Verdict(0.5, 0.0, 9))
     monkeypatch.setattr(search, "lane_counts", lambda *_: [32])
     return monkeypatch
 
@@ -153,7 +153,7 @@ def test_values_that_the_model_never_uses_are_not_tried(fast_device, quick):
 def test_a_winner_by_chance_is_rejected(fast_device, only_products):
     """Each challenger beats the one before it, but the last one does not beat the first."""
     verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
-    only_products.setattr(search, "duel", lambda *_: next(verdicts))
+    only_products.setattr(search, "compare", lambda *_: next(verdicts))
     only_products.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
     begun = default_tuning(fast_device.capabilities)
     found = run_tuner(fast_device, TINY)

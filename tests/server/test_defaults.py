@@ -10,7 +10,7 @@ from rwkv_gpu.cli.answer_defaults import NAMES
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.preset import Preset, write_preset
-from rwkv_gpu.llm.thoughts import Thoughts
+from rwkv_gpu.llm.reasoning_options import ReasoningOptions
 from rwkv_gpu.server.catalogue import ServedModel
 from rwkv_gpu.server.defaults import Defaults
 from tests.gguf.writer import text_key, with_keys, written
@@ -82,7 +82,7 @@ def test_a_model_s_own_defaults_come_before_those_of_all_and_after_those_of_its_
 
 def test_reasoning_is_off_or_on_by_default_and_templates_have_variables(tmp_path):
     template = template_matrix.load()[0]["Qwen-Qwen3-0.6B"]
-    off = Preset("", thoughts=Thoughts(think=False))
+    off = Preset("", thoughts=ReasoningOptions(think=False))
     with serving(thinking(tmp_path, template), catalogue={"defaults": Defaults(off)}) as server:
 
         def prompt(**more):
@@ -91,7 +91,7 @@ def test_reasoning_is_off_or_on_by_default_and_templates_have_variables(tmp_path
         assert prompt().endswith("<think>\n\n</think>\n\n")
         for asked in ({"chat_template_kwargs": {"enable_thinking": True}}, {"reasoning_effort": "high"}):
             assert not prompt(**asked).endswith("</think>\n\n")
-    shown = Preset("", thoughts=Thoughts(variables={"who": "the server", "what": "tea"}))
+    shown = Preset("", thoughts=ReasoningOptions(variables={"who": "the server", "what": "tea"}))
     template = "{{ messages[-1].content }} {{ who }} {{ what }}"
     with serving(thinking(tmp_path, template), catalogue={"defaults": Defaults(shown)}) as server:
         body = {"messages": Q, "chat_template_kwargs": {"what": "milk"}}
@@ -114,7 +114,7 @@ def thoughts(server, path, body, **more):
 
 
 def test_reasoning_is_limited_in_every_api(tmp_path):
-    given = Thoughts(limit=4, message="enough")
+    given = ReasoningOptions(limit=4, message="enough")
     with serving(thinking(tmp_path), catalogue={"defaults": Defaults(Preset("", thoughts=given))}) as server:
         fixed = {"temperature": 0}
         asks = {
@@ -196,7 +196,7 @@ n-predict = -1
     args += ("--ignore-eos",)
     of_all, of_models = options_of(tmp_path, monkeypatch, text, *args)
     assert of_all.settings == {"temperature": 0.25, "top_p": 0.5, "min_p": 0.125, "ignore_eos": True}
-    assert of_all.thoughts == Thoughts(None, 100, "so", {"a": 1})
+    assert of_all.thoughts == ReasoningOptions(None, 100, "so", {"a": 1})
     [(name, one)] = of_models.items()
     assert (name, one.system, one.thoughts.think) == ("quiet-rwkv7", "Be brief.", False)
     assert one.settings.pop("max_tokens") > 1 << 20 and one.settings.pop("logit_bias") == {5: float("-inf")}

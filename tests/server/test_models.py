@@ -231,7 +231,7 @@ def test_the_garbage_collector_skips_a_loaded_model_and_frees_a_closed_one():
             assert asked(server, "b")[0] == 200
             assert [one() is None for one in llms] == [True, False]
     finally:
-        collector.pass_over_what_is_left()
+        collector.freeze_objects()
 
 
 COUNT_ARENAS = """

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.text.base import clean_spaces, settled
+from rwkv_gpu.text.base import certain_bytes, clean_spaces
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.text.vocabularies import EXACT, TINY
 
@@ -70,7 +70,7 @@ def test_cleaning_the_final_part_needs_no_later_text(more):
     for letters in itertools.product(b" 'rves?", repeat=4):
         whole = bytes(letters) + more
         for end in range(len(whole) + 1):
-            cut = settled(whole[:end])
+            cut = certain_bytes(whole[:end])
             assert clean_spaces(whole[:cut]) + clean_spaces(whole[cut:]) == clean_spaces(whole)
 
 

@@ -194,7 +194,7 @@ def test_a_projector_is_found_next_to_its_model_unless_none_is_wanted(tmp_path):
         shutil.copy(OWN / "vision" / f"{name}.gguf", tmp_path / f"mmproj-{name}.gguf")
     for mmproj, sees in ((None, True), (False, False), (tmp_path / "mmproj-gemma3.gguf", True)):
         with rwkv_gpu.load(tmp_path / "model.gguf", device="cpu", context=128, mmproj=mmproj) as llm:
-            assert (llm.sight is not None) == sees
+            assert (llm.media_input is not None) == sees
 
 
 def test_a_chat_with_images_continues_with_models_that_see_and_with_one_that_does_not(llm, tmp_path):

@@ -13,8 +13,8 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.media_encoders import media_encoders_for
+from rwkv_gpu.vision.media_projector import MediaProjector
 from rwkv_gpu.vision.pixels import picture_of
-from rwkv_gpu.vision.senses import Senses
 from tests.golden.record_images import MODELS, image, sizes_of
 from tests.golden_files import OWN
 from tests.vision.test_towers import EACH, ON_GPU, golden
@@ -60,7 +60,7 @@ def engine_of(name, device, **options):
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
         runner = HostRunner(file, model, **options) if device is None else GpuRunner(device, file, model, **options)
-        media = media_encoders_for(Senses(vision.path, vision), file, model, device)
+        media = media_encoders_for(MediaProjector(vision.path, vision), file, model, device)
     return Engine(runner, media=media), request_of(record, vision), wanted(record)
 
 

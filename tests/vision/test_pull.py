@@ -55,7 +55,7 @@ def test_a_model_comes_with_its_projector_which_goes_with_the_last_one_of_its_fo
     assert [one["name"] for one in listed] == ["owner/name/model-Q4_K_M", "owner/name/model-Q8_0"]
     assert all(one["projectors"] == [str(folder / "mmproj-model-F16.gguf")] for one in listed)
     with rwkv_gpu.load(folder / "model-Q4_K_M.gguf", device="cpu", context=128) as llm:
-        assert llm.sight is not None
+        assert llm.media_input is not None
     assert run("rm", "name:Q4_K_M").exit_code == 0
     assert names(folder) == ["mmproj-model-F16.gguf", "model-Q8_0.gguf"]
     assert run("rm", "name").exit_code == 0

@@ -10,10 +10,10 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.vision.hearing import SoundEncoder, hear, hearing_of
+from rwkv_gpu.vision.audio import SoundEncoder, audio_of, prepare_audio
 from rwkv_gpu.vision.media_encoders import media_encoders_for
+from rwkv_gpu.vision.media_projector import MediaProjector, read_projector
 from rwkv_gpu.vision.samples import recording_of
-from rwkv_gpu.vision.senses import Senses, read_senses
 from tests.golden.record_images import kept, qwen2vl, write
 from tests.golden.record_sounds import (
     FRAMES,
@@ -34,22 +34,22 @@ from tests.vision.test_logits import GREEDY, answers, apart, wanted
 
 def golden(name):
     with GGUFFile.open(OWN / "sound" / f"{name}.gguf") as file:
-        return hearing_of(file), np.load(OWN / "sound" / f"{name}.npz")
+        return audio_of(file), np.load(OWN / "sound" / f"{name}.npz")
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ROWS_ONLY])
 def test_spectrograms_equal_those_of_llama_cpp(name):
-    hearing, record = golden(name)
+    audio, record = golden(name)
     for number, length in enumerate(LENGTHS):
-        found = np.stack(hear(hearing, recording_of(sound(length))).tiles)
+        found = np.stack(prepare_audio(audio, recording_of(sound(length))).tiles)
         assert np.abs(found[:, :, FRAMES] - record[f"mel{number}"]).max() < 2e-5  # llama.cpp's transform is float32
 
 
-def rms_apart(hearing, record, encoder, numbers=(0, 1, 2)):
+def rms_apart(audio, record, encoder, numbers=(0, 1, 2)):
     """Returns the largest deviation of the rows of a sound, relative to their RMS."""
     worst = 0.0
     for number in numbers:
-        prepared = hear(hearing, recording_of(sound(lengths(hearing.type)[number])))
+        prepared = prepare_audio(audio, recording_of(sound(lengths(audio.type)[number])))
         rows, wanted = encoder.rows(prepared)["media"], record[f"rows{number}"]
         assert len(rows) == record[f"count{number}"] == prepared.tokens
         found = rows[kept(len(rows))[::2]]
@@ -59,21 +59,21 @@ def rms_apart(hearing, record, encoder, numbers=(0, 1, 2)):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_of_sounds_in_numpy_equal_those_of_llama_cpp(name):
-    hearing, record = golden(name)
-    assert rms_apart(hearing, record, SoundEncoder(hearing, None)) < 1e-4  # the spectrograms differ by rounding
+    audio, record = golden(name)
+    assert rms_apart(audio, record, SoundEncoder(audio, None)) < 1e-4  # the spectrograms differ by rounding
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["ultravox", "voxtral", "qwen3a", "gemma4a", "lfm2a", "parakeet"])
 def test_rows_of_sounds_on_a_gpu_equal_those_of_llama_cpp(name, fast_device):
-    hearing, record = golden(name)
-    assert rms_apart(hearing, record, SoundEncoder(hearing, fast_device), [0]) < 1e-3  # keys and values are float16
+    audio, record = golden(name)
+    assert rms_apart(audio, record, SoundEncoder(audio, fast_device), [0]) < 1e-3  # keys and values are float16
 
 
-def request_of(record, hearing):
+def request_of(record, audio):
     """Returns the recorded prompt with the sounds in it."""
     ids, spans, tokens = [], [], record["tokens"].tolist()
-    sounds = iter([hear(hearing, recording_of(sound(length))) for length in lengths(hearing.type)[:2]])
+    sounds = iter([prepare_audio(audio, recording_of(sound(length))) for length in lengths(audio.type)[:2]])
     while len(ids) < len(tokens):
         if tokens[len(ids)] >= 0:
             ids.append(tokens[len(ids)])
@@ -85,12 +85,12 @@ def request_of(record, hearing):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_after_sounds_in_numpy_equal_those_of_llama_cpp(name):
-    hearing, record = golden(name)
+    audio, record = golden(name)
     with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
         model = load_model(file)
         runner = HostRunner(file, model, slots=1, context=1024, kv="f32", chunk_size=512)
-        media = media_encoders_for(Senses(hearing.path, hearing=hearing), file, model, None)
-    found = answers(Engine(runner, media=media), request_of(record, hearing))
+        media = media_encoders_for(MediaProjector(audio.path, audio=audio), file, model, None)
+    found = answers(Engine(runner, media=media), request_of(record, audio))
     assert apart(found, wanted(record)) < 1e-3
 
 
@@ -99,14 +99,14 @@ def test_both_parts_of_a_projector_are_read_and_an_unsupported_one_is_left_out(t
     tensors, both = of_images[0] | of_sounds[0], of_images[1] | of_sounds[1]
     path = tmp_path / "a.gguf"
     write(path, "clip", both | {"clip.projector_type": "qwen2.5o"}, tensors)
-    assert read_senses(path).kinds == ("image", "audio")
+    assert read_projector(path).kinds == ("image", "audio")
     types = {"clip.vision.projector_type": "qwen2.5vl_merger", "clip.audio.projector_type": "other"}
     del both["clip.projector_type"]
     write(path, "clip", both | types, tensors)
-    assert read_senses(path).kinds == ("image",)
+    assert read_projector(path).kinds == ("image",)
     write(path, "clip", both | types | {"clip.vision.projector_type": "other"}, tensors)
     with pytest.raises(UnsupportedModel, match="projectors of type 'other'"):
-        read_senses(path)
+        read_projector(path)
 
 
 def test_wrong_files_are_refused_in_one_line(tmp_path):
@@ -148,10 +148,10 @@ def test_wrong_files_are_refused_in_one_line(tmp_path):
     }
     wrong += [(both_sides, others | {name: array.astype(np.float32)}, name) for name, array in names.items()]
     write(tmp_path / "a.gguf", "clip", both_sides, others)  # with a table for the model's own speech
-    assert read_senses(tmp_path / "a.gguf").kinds == ("audio",)
+    assert read_projector(tmp_path / "a.gguf").kinds == ("audio",)
     for values, changed, named in wrong:
         every = changed if len(changed) > 1 else tensors | changed
         write(tmp_path / "a.gguf", "clip", values, every)
         with pytest.raises((BadFile, UnsupportedModel), match=named) as caught:
-            read_senses(tmp_path / "a.gguf")
+            read_projector(tmp_path / "a.gguf")
         assert "\n" not in str(caught.value)

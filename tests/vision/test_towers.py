@@ -14,9 +14,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder
 from rwkv_gpu.vision.image import prepare
+from rwkv_gpu.vision.media_projector import read_projector
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.sam import waves_of
-from rwkv_gpu.vision.senses import read_senses
 from rwkv_gpu.vision.sizes import LONGEST, Size, closest, grids
 from rwkv_gpu.vision.tiles import slices
 from rwkv_gpu.vision.towers import WINDOWS
@@ -47,7 +47,7 @@ EACH, ON_GPU = (
 
 
 def golden(name):
-    return read_senses(OWN / "vision" / f"{name}.gguf").vision, np.load(OWN / "vision" / f"{name}.npz")
+    return read_projector(OWN / "vision" / f"{name}.gguf").vision, np.load(OWN / "vision" / f"{name}.npz")
 
 
 def pixels_of(prepared, how):
@@ -220,17 +220,17 @@ def test_wrong_numbers_of_tiles_are_refused_in_one_line(tmp_path, key, value):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys | {f"clip.vision.{key}": value}, tensors)
     with pytest.raises(BadFile, match="clip.vision.preproc_m.._tiles"):
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
 
 
 @pytest.mark.parametrize("name", ["v.blk.0.attn_q_norm.weight", "mm.4.weight", "v.blk.2.ln1.weight"])
 def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys, tensors | {"a.blk.0.ln1.weight": np.ones(8, np.float32)})
-    read_senses(tmp_path / "a.gguf")  # the tower for sounds is not read here
+    read_projector(tmp_path / "a.gguf")  # the tower for sounds is not read here
     write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(32, np.float32)})
     with pytest.raises(UnsupportedModel, match=name):
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
 
 
 @pytest.mark.parametrize(
@@ -254,10 +254,10 @@ def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
 def test_a_tensor_of_another_shape_is_refused_by_its_name(tmp_path, make, name, shape):
     tensors, keys = make(40)
     write(tmp_path / "a.gguf", "clip", keys, tensors)
-    read_senses(tmp_path / "a.gguf")
+    read_projector(tmp_path / "a.gguf")
     write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(shape, np.float32)})
     with pytest.raises((BadFile, UnsupportedModel), match=name) as caught:
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
     assert "\n" not in str(caught.value)
 
 
@@ -265,11 +265,11 @@ def test_a_resampler_of_another_version_or_width_is_refused(tmp_path):
     tensors, keys = minicpmv(128)
     write(tmp_path / "a.gguf", "clip", keys | {"clip.minicpmv_version": 2}, tensors)
     with pytest.raises(UnsupportedModel, match="version 2 of MiniCPM-V"):
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
     tensors["resampler.query"] = tensors["resampler.query"][:, :96]
     write(tmp_path / "a.gguf", "clip", keys, tensors)
     with pytest.raises(BadFile, match="resampler.query.*multiple of 128"):
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
 
 
 def test_an_image_whose_slices_are_too_narrow_is_refused():
@@ -283,14 +283,14 @@ def test_a_class_embedding_without_positions_is_refused(tmp_path):
     del tensors["v.position_embd.weight"]
     write(tmp_path / "a.gguf", "clip", keys, tensors)
     with pytest.raises(BadFile, match="v.class_embd"):
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
 
 
 def test_a_class_embedding_of_another_width_is_refused(tmp_path):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys, tensors | {"v.class_embd": tensors["v.class_embd"][:16]})
     with pytest.raises(BadFile, match="v.class_embd"):
-        read_senses(tmp_path / "a.gguf")
+        read_projector(tmp_path / "a.gguf")
 
 
 def test_a_projector_with_nan_is_refused_by_the_name_of_its_tensor(tmp_path):
@@ -303,4 +303,4 @@ def test_a_projector_with_nan_is_refused_by_the_name_of_its_tensor(tmp_path):
         data[tensor.offset : tensor.offset + len(nan)] = nan
         path.write_bytes(data)
         with pytest.raises(BadFile, match=f"'{tensor.name}' has numbers that are NaN"):
-            read_senses(path)
+            read_projector(path)

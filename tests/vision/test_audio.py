@@ -33,7 +33,7 @@ TEXT = {"type": "text", "text": "hello"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model next to a projector for sounds, and one next to a projector for images."""
-    folder = tmp_path_factory.mktemp("hearing")
+    folder = tmp_path_factory.mktemp("audio")
     for name, projector in {"ears": "sound/voxtral", "eyes": "vision/llava"}.items():
         (folder / name).mkdir()
         shutil.copy(OWN / "quiet-llama.gguf", folder / name / "model.gguf")

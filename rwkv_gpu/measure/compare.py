@@ -8,11 +8,11 @@ from dataclasses import dataclass
 Lap = Callable[[], float]  # seconds
 
 LEAST_GAIN = 0.01  # minimum relative gain
-HOPELESS = 1.3  # ratio in the first lap that ends a duel
+HOPELESS = 1.3  # ratio in the first lap that ends a comparison
 LEAST_ROUNDS, MOST_ROUNDS = 5, 12
 # A gain must exceed this many standard errors. The number is high, because the test is repeated after every round and
-# for many candidates. In simulations with a scatter of 3%, equal variants win 7 of 100 duels, and a variant that is 10%
-# faster wins all.
+# for many candidates. In simulations with a scatter of 3%, equal variants win 7 of 100 comparisons, and a variant that
+# is 10% faster wins all.
 SURE = 3.5
 
 
@@ -30,7 +30,7 @@ class Verdict:
         return self.rounds >= LEAST_ROUNDS and self.gain > max(LEAST_GAIN, self.error)
 
 
-def duel(incumbent: Lap, challenger: Lap, rounds: int = MOST_ROUNDS) -> Verdict:
+def compare(incumbent: Lap, challenger: Lap, rounds: int = MOST_ROUNDS) -> Verdict:
     """Alternates laps, with either variant first equally often, so that clock drifts affect both."""
     ratios: list[float] = []
     while len(ratios) < rounds:

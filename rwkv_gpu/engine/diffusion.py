@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, CacheFull
-from ..models.layered import Unmasking
+from ..models.layered import Diffusion
 from ..ops.batch import Batch
 from .runner import Runner
 from .sampling import Sampled
@@ -52,10 +52,10 @@ class Canvas:
             self.ids[at] = found[at][1].token
 
 
-class Unmasker:
+class DiffusionDecoder:
     """Runs the steps of a diffusion model for the requests of an engine."""
 
-    def __init__(self, runner: Runner, slots: Slots, how: Unmasking) -> None:
+    def __init__(self, runner: Runner, slots: Slots, how: Diffusion) -> None:
         self._runner = runner
         self._slots = slots
         self._how = how

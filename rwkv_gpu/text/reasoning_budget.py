@@ -29,7 +29,7 @@ class Inner(Protocol):
         """Advances by a sampled token."""
 
 
-class ThoughtLimit:
+class ReasoningBudget:
     """The allowed tokens of an answer in which reasoning may have `limit` tokens, as in llama-server.
 
     A character that the limit splits is completed. Then only the tokens of `message` and of the closing mark are

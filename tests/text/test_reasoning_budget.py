@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.ops.sampling import allowed
+from rwkv_gpu.text.reasoning_budget import ReasoningBudget
 from rwkv_gpu.text.thinking import MARKS, THINK, Opened
-from rwkv_gpu.text.thought_limit import ThoughtLimit
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from rwkv_gpu.text.utf8 import ends_inside_character
 from tests.text.vocabularies import TINY
@@ -46,7 +46,7 @@ class Follower:
 def limited(name, limit, message="", marks=THINK, **more):
     tokenizer = TOKENIZERS[name]
     words = -(-tokenizer.vocab_size // 32)
-    return Follower(tokenizer, ThoughtLimit(tokenizer, marks, limit, message, words, **more))
+    return Follower(tokenizer, ReasoningBudget(tokenizer, marks, limit, message, words, **more))
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -7,28 +7,28 @@ from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
+from .audio import Audio, SoundEncoder, audio_of
 from .encoder import Encoder, TowerEncoder, tower_bytes
-from .hearing import Hearing, SoundEncoder, hearing_of
 from .projector import ARCHITECTURE, Vision, vision_of
 
 
 @dataclass(frozen=True, eq=False)
-class Senses:
+class MediaProjector:
     """The contents of a projector file: a part for images, one for sounds, or both."""
 
     path: Path
     vision: Vision | None = None
-    hearing: Hearing | None = None
+    audio: Audio | None = None
 
     @property
-    def parts(self) -> tuple[Vision | Hearing, ...]:
+    def parts(self) -> tuple[Vision | Audio, ...]:
         """The parts that are present."""
-        return tuple(part for part in (self.vision, self.hearing) if part is not None)
+        return tuple(part for part in (self.vision, self.audio) if part is not None)
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of input in addition to text: image, audio."""
-        return ("image",) * (self.vision is not None) + ("audio",) * (self.hearing is not None)
+        return ("image",) * (self.vision is not None) + ("audio",) * (self.audio is not None)
 
     @property
     def type(self) -> str:
@@ -49,7 +49,7 @@ class Senses:
         """The encoders for images and for sounds on a device; without a device, in numpy."""
         return (
             None if self.vision is None else Encoder(self.vision, device),
-            None if self.hearing is None else SoundEncoder(self.hearing, device),
+            None if self.audio is None else SoundEncoder(self.audio, device),
         )
 
     def tower_bytes(self, device: Device | None) -> int:
@@ -59,29 +59,29 @@ class Senses:
         return sum(tower_bytes(one) for one in encoders if one is not None)
 
 
-def read_senses(path: Path) -> Senses:
+def read_projector(path: Path) -> MediaProjector:
     """Reads a projector file. Raises BadFile or UnsupportedModel."""
     with GGUFFile.open(path) as file:
-        senses = senses_of(file)
+        projector = projector_of(file)
         check_sample(file)
-        return senses
+        return projector
 
 
-def senses_of(file: GGUFFile) -> Senses:
+def projector_of(file: GGUFFile) -> MediaProjector:
     """The contents of an open projector file. A part of an unsupported type is left out if there is another."""
     arch = file.str("general.architecture")
     if arch != ARCHITECTURE:
         raise BadFile(f"{file.path}: is a model of architecture '{arch}', not a projector; give an mmproj file")
     faults: list[UnsupportedModel] = []
-    vision, hearing = None, None
+    vision, audio = None, None
     try:
         vision = vision_of(file) if file.bool("clip.has_vision_encoder", default=False) else None
     except UnsupportedModel as error:
         faults.append(error)
     try:
-        hearing = hearing_of(file) if file.bool("clip.has_audio_encoder", default=False) else None
+        audio = audio_of(file) if file.bool("clip.has_audio_encoder", default=False) else None
     except UnsupportedModel as error:
         faults.append(error)
-    if vision is None and hearing is None:
+    if vision is None and audio is None:
         raise faults[0] if faults else UnsupportedModel(f"{file.path}: this projector has neither vision nor audio")
-    return Senses(Path(file.path), vision, hearing)
+    return MediaProjector(Path(file.path), vision, audio)

@@ -12,7 +12,7 @@ LONGEST = 4096  # characters of a message
 
 
 @dataclass(frozen=True)
-class Thoughts:
+class ReasoningOptions:
     """The settings of reasoning in a chat, for requests that do not set them."""
 
     think: bool | None = None  # None leaves the choice to the template
@@ -27,16 +27,16 @@ class Thoughts:
         if self.message is not None and not (isinstance(self.message, str) and len(self.message) <= LONGEST):
             raise BadInput(f"reasoning_budget_message must be a string of at most {LONGEST:,} characters")
 
-    def over(self, other: "Thoughts") -> "Thoughts":
+    def over(self, other: "ReasoningOptions") -> "ReasoningOptions":
         """These settings; those that are not set are taken from `other`."""
-        return Thoughts(
+        return ReasoningOptions(
             other.think if self.think is None else self.think,
             other.limit if self.limit is None else self.limit,
             other.message if self.message is None else self.message,
             {**other.variables, **self.variables},
         )
 
-    def read(self, rest: dict[str, Any]) -> "Thoughts":
+    def read(self, rest: dict[str, Any]) -> "ReasoningOptions":
         """Takes the reasoning limit and its message out of the fields of a request.
 
         For -1 and None, these settings apply.

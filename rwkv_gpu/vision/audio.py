@@ -58,7 +58,7 @@ SOUND_FAMILIES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Hearing:
+class Audio:
     """The audio part of a projector file: the tower, and the texts around a sound."""
 
     path: Path
@@ -79,7 +79,7 @@ class Hearing:
         return len(self.tower.outputs(self.stem.rows_of_30_seconds))
 
 
-def hearing_of(file: GGUFFile) -> Hearing:
+def audio_of(file: GGUFFile) -> Audio:
     """The audio part of an open projector file."""
     kind = file.str("clip.projector_type", default="") or file.str("clip.audio.projector_type", default="")
     if kind not in SOUND_FAMILIES:
@@ -89,7 +89,7 @@ def hearing_of(file: GGUFFile) -> Hearing:
     source = (ConformerFile if isinstance(family, ConformerFamily) else SoundFile)(file, family)
     tower, stem = source.tower(), source.stem()
     source.tensors.refuse_the_rest()
-    return Hearing(Path(file.path), kind, family, tower, stem, identity_of(file, kind))
+    return Audio(Path(file.path), kind, family, tower, stem, identity_of(file, kind))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,31 +103,31 @@ class Sound(Image):
         return self.around[0], self, self.around[1]
 
 
-def hear(hearing: Hearing, recording: Recording) -> Sound:
+def prepare_audio(audio: Audio, recording: Recording) -> Sound:
     """Computes the tower's input from a recording. This is slow and runs on the caller's thread."""
-    tiles = hearing.stem.tiles(recording.samples)
-    count = sum(len(_rows(hearing, tile)[1]) for tile in tiles)
+    tiles = audio.stem.tiles(recording.samples)
+    count = sum(len(_rows(audio, tile)[1]) for tile in tiles)
     none = Size(0, 0)
-    identity = hashlib.sha256(hearing.identity + recording.digest).digest()
-    around = hearing.family.begin, hearing.family.end
+    identity = hashlib.sha256(audio.identity + recording.digest).digest()
+    around = audio.family.begin, audio.family.end
     return Sound(tiles, none, none, count, count, 0, identity, around=around)
 
 
 class SoundEncoder(TowerEncoder):
     """The audio tower of a projector file on a device."""
 
-    def __init__(self, hearing: Hearing, device: Device | None) -> None:
-        super().__init__(hearing.path, device)
-        self.hearing = hearing
+    def __init__(self, audio: Audio, device: Device | None) -> None:
+        super().__init__(audio.path, device)
+        self.audio = audio
 
     def tower(self, file: GGUFFile) -> SoundTower | ConformerTower:
-        return hearing_of(file).tower
+        return audio_of(file).tower
 
     def inputs(self, image: Image, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:  # noqa: ARG002 - sounds have no size
-        return _rows(self.hearing, tile)
+        return _rows(self.audio, tile)
 
 
-def _rows(hearing: Hearing, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:
+def _rows(audio: Audio, tile: npt.NDArray[np.float32]) -> tuple[Rows, npt.NDArray[np.int64]]:
     """The inputs of a step of the tower, and the rows from which it makes output rows."""
-    given = hearing.stem.inputs(tile)
-    return given, np.array(hearing.tower.outputs(len(given[POSITIONS])))
+    given = audio.stem.inputs(tile)
+    return given, np.array(audio.tower.outputs(len(given[POSITIONS])))

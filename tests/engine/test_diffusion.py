@@ -6,8 +6,8 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.diffusion import BLOCK, CANVAS
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.unmasking import BLOCK, CANVAS
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
@@ -134,7 +134,7 @@ def test_a_mask_token_may_be_recognised_by_its_name_alone(tmp_path):
     tokens = next(row for row in whole.rows if row.name == b"tokenizer.ggml.tokens")
     tokens.value[270] = b"<|mdm_mask|>"
     with GGUFFile.open(written(tmp_path, whole.built())) as file:
-        assert load_model(file).ends.unmasking.mask == 270
+        assert load_model(file).ends.diffusion.mask == 270
 
 
 def test_commands_that_need_tokens_in_order_refuse_a_diffusion_model(tmp_path):

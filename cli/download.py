@@ -45,7 +45,7 @@ def command(repo: str, file: str | None, to: str, revision: str | None) -> None:
 
 
 def place(folder: str, file: RemoteFile) -> Path:
-    """Target path of a file, always inside the folder, whatever the hub's name is."""
+    """Target path of a file. It is always inside the folder, whatever name the hub gives."""
     path = PurePosixPath(file.path)
     if path.is_absolute() or ".." in path.parts:
         raise BadInput(f"{file.path} lies outside of its repository; it is not downloaded")

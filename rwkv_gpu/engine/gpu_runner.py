@@ -53,7 +53,7 @@ from .runner import (
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
-Brings = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
+ExtraInputs = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
 
 
 class Size(NamedTuple):
@@ -66,7 +66,7 @@ class Size(NamedTuple):
     shared_pages: bool
     follows: bool
     what: Output
-    brings: Brings
+    brings: ExtraInputs
 
 
 class GpuRunner(PartRunner):

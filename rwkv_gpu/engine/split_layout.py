@@ -123,7 +123,7 @@ def choices_of(names: Sequence[str]) -> list[Choice]:
 
 
 def first_layers(shares: Sequence[float], layers: int) -> list[int]:
-    """First layers of parts with these shares of the layers; each part has at least one layer."""
+    """Returns the first layer of each part, given their shares of the layers. Each part has at least one layer."""
     if len(shares) > layers:
         raise BadInput(f"the model has {layers} layers, too few for {len(shares)} devices; name fewer devices")
     most = max(shares)  # the sum of the largest floats would overflow

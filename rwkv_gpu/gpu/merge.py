@@ -61,7 +61,7 @@ def lanes(linked: Linked) -> str:
 
 @functools.lru_cache(maxsize=64)
 def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tuple[int, int], ...]) -> Both:
-    """Merges kernels with numbers of workgroups. `same` maps bindings of the second to equal ones of the first."""
+    """Merges kernels of `groups` workgroups. `same` maps bindings of the second to equal ones of the first."""
     one, other = _declarations(first.source), _declarations(second.source)
     alike = _alike(one, other, dict(same))
     taken = {end for own in (*one, *other) for end in re.findall(r"_\d+\b", own.text)}

@@ -192,7 +192,7 @@ class SubmitQueue:
         return self._ready
 
     def begin(self, ready: ReadyStep, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:
-        """Submits a prepared step with its late inputs."""
+        """Submits a prepared step, with the inputs that were unknown when it was prepared."""
         device, commands = self._device, ready.commands
         assert ready is self._ready, "another step was made ready since"
         if device.closed:  # wgpu would end the process when buffers are written

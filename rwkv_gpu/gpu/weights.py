@@ -176,7 +176,7 @@ def as_shard(buffer: Buffer, offset: int, fmt: Format, first: int, rows: int, wh
 
 
 def targets(shard: Shard, where: Layout, row: int, rows: int) -> list[Target]:
-    """The targets of some rows in each plane, and of the codebook with the first row; `row` is within the shard."""
+    """Where rows are written in each plane, and the codebook with row 0. `row` counts from the start of the shard."""
     parts = [(start + row * one, rows * one) for start, one in zip(where.starts, where.row_bytes, strict=False)]
     if where.table.size and row == 0:
         parts.append((where.starts[-1], where.table.size))

@@ -207,7 +207,7 @@ def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: ExpertMatrixTil
 
 
 def expert_tile(config: ExpertConfig) -> dict[str, Constant]:
-    """Constants of a kernel of tiles on matrix units."""
+    """Constants of a tiled kernel of experts on matrix units."""
     return {
         **matrix_units(config.fragment, config.subgroup_width),
         "FM": config.fragments_of_w,

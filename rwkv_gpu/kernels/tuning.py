@@ -98,7 +98,7 @@ class AttentionTuning:
     matrix_decode_sharing: int  # minimum query heads per KV head to use them
     matrix_decode_head_size: int  # maximum head size to use them
     matrix_decode_workgroups: int  # maximum number of workgroups in that case
-    latent_run_length: int  # positions of a run in decode over latents on matrix units, at least
+    latent_run_length: int  # minimum positions of a run in decode over latents on matrix units
     latent_workgroups: int  # maximum number of workgroups for decode over latents on matrix units
     latent_prefetch: int  # blocks of latents that a workgroup loads ahead: 0 or 1
     head_rounding_rows: int  # rows of x up to which per-head products on matrix units round x themselves

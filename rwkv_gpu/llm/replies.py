@@ -102,7 +102,7 @@ def prompt_of(
 ) -> tuple[RequestFields, ChatPrompt]:
     """Reads the fields of a request, and renders its prompt. If `bounded`, a prompt longer than the context is refused.
 
-    With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
+    With `limits`, raises `Exceeded` if this takes too long. Requests with a grammar or tools always do.
     """
     thoughts = NO_REASONING_OPTIONS if llm.preset is None else llm.preset.thoughts
     fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), thoughts)
@@ -131,7 +131,7 @@ def prepare(
 ) -> Prepared:
     """Prepares answers to messages. Earlier answers keep their token ids. `wait` waits until a grammar is compiled.
 
-    With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
+    With `limits`, raises `Exceeded` if this takes too long. Requests with a grammar or tools always do.
     """
     fields, asked = prompt_of(llm, messages, think, given, limits=limits)
     chat_format, tools = llm.chat_format, fields.tools

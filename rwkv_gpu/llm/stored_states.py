@@ -176,7 +176,7 @@ class StoredStates:
     def find(
         self, ids: Sequence[int] | Key, known: int = 0, wait: Callable[[float], None] | None = None
     ) -> Found | None:
-        """Fetches the state of the longest prefix of a prompt that pays. The last token is left to be computed."""
+        """Fetches the longest stored prefix that is worth fetching. The last token is left to be computed."""
         text = as_key(ids)
         prefixes = self._prefixes(text)
         try:

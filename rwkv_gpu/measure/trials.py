@@ -46,7 +46,7 @@ class Stored:
 
     @classmethod
     def random(cls, fmt: Format, *shape: int, seed: int = 0) -> "Stored":
-        """Blocks of random bytes that represent numbers of reasonable size."""
+        """Returns random blocks of a format, with scales that give weights of usual size."""
         blocks = _blocks(fmt)
         chosen = np.random.default_rng(seed).integers(0, len(blocks), math.prod(shape) // fmt.block)
         return cls(fmt, blocks[chosen].reshape(math.prod(shape[:-1]), -1), shape)

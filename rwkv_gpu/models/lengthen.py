@@ -39,7 +39,7 @@ class RopeScaling:
 
 
 def lengthen(file: GGUFFile, model: Model, asked: RopeScaling, context: int | None) -> bool:
-    """Replaces the scaling in the metadata as options state, or as a longer context needs. False if nothing changes.
+    """Replaces the RoPE scaling in the metadata by options, or as a longer context needs. False if nothing changes.
 
     As in llama.cpp, the kind and the scale are those of the file unless given. If nothing is given, a longer context
     uses YaRN. A model without RoPE is refused.

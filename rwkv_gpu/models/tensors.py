@@ -15,7 +15,7 @@ from ..ops.vocabulary import Alternating, ComputedWeight, HeadRows, HeadSlice, R
 EPS = 9e-13, 1e-2  # range of eps of norms; models have 1e-12 (rounded, in BERT) to 1e-5; 0 makes NaN of a row of zeros
 FACTORS = "rope_freqs.weight"  # factors of RoPE frequencies
 TOWERS = "v.", "a.", "mm."  # prefixes of tensors for images and sounds, which text does not need
-RANK = 4  # the pooling type of classifiers of texts
+RANK = 4  # the pooling type of models that score texts: `rank` of llama.cpp
 CLASSIFIER = "cls."  # prefix of a classifier of texts, which runs on the host: see llm/pooling.py
 OF_MATRICES, OF_ACTIVATIONS = ".scale", ".input_scale"  # scales of formats such as NVFP4: one number per matrix
 LONGEST_CONTEXT = 1 << 30  # maximum positions that the metadata may give

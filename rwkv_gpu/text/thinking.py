@@ -81,7 +81,7 @@ class Marks:
 THINK = Marks("<think>", "</think>")
 FINAL = "<|channel|>final<|message|>"
 TOOL, CALLED = "<|tool|>", "<|call|>"  # marks around a tool call, for the parser of calls that follows
-# By a string in the template or vocabulary; the first match is used.
+# Keys are strings in the template or vocabulary; the first match is used.
 MARKS = {
     "<|channel|>": Marks("<|channel|>analysis<|message|>", "<|end|>", channels=True),
     "<channel|>": Marks("<|channel>thought", "<channel|>", control=True),

@@ -29,10 +29,10 @@ Scales = Sequence[tuple[str, float]]
 class Distances:
     """How scores depend on the distance of a query and a key."""
 
-    matrix: str  # name of each layer's matrix, which the waves of a distance are multiplied by
-    width: int  # number of waves of a distance; 0: the width of the tower
+    matrix: str  # name of each layer's matrix, which multiplies the sines and cosines of a distance
+    width: int  # number of sines and cosines of a distance; 0: the width of the tower
     seen: range  # the distances that occur
-    waves: Callable[[Array, int], Array]  # computes the waves of some distances, [n, width]
+    waves: Callable[[Array, int], Array]  # computes the sines and cosines of distances, [n, width]
     frequencies: Array  # frequencies of the rotating pairs; sums of their waves equal `waves` at all distances
 
     def pairs(self, matrix: Array, heads: int) -> Array:

@@ -46,7 +46,7 @@ class Table:
     def of(
         cls, placed: Sequence[Placed], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
     ) -> "Table":
-        """The table of matrices with `each[i]` blocks of rows of W each, and `t_blocks` blocks of rows of x."""
+        """The table of matrices. Matrix i has `each[i]` blocks of rows of W, and x has `t_blocks` blocks of rows."""
         starts = list(itertools.accumulate(each, initial=0))
         matrices = [(start, count, *p.words) for p, count, start in zip(placed, each, starts, strict=False)]
         none = (0,) * len(matrices[0])

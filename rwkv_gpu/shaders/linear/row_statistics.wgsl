@@ -115,7 +115,7 @@ fn find_statistics(lane: u32) {
     centre = vec2f(first + off, inverseSqrt(variance + EPS));
 }
 
-// The number of values that one of them covers.
+// The number of values that one partial statistic covers.
 fn count_of(part: u32) -> f32 { return f32(min(max(part * STATISTICS_ROWS, D) - part * STATISTICS_ROWS, STATISTICS_ROWS)); }
 
 //# merge: The mean of a row of D values, and the inverse of its deviation: by subgroup, then over all.

@@ -1,4 +1,4 @@
-// The chunks of all segments, and the stack with the factors by which each reads the state before it and the values that it adds
+// The chunks of all segments, and the stack: the factors by which a chunk reads the state before it, and the values that it adds
 // needs lib/step: apart
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 

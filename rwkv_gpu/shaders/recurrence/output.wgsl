@@ -74,7 +74,7 @@ fn last_of(block: Block, i: u32) -> Last {
     return Last(vectors[GAIN * D4 + d], vectors[(GAIN + 1u) * D4 + d], gate_of(item_place(block, i)));
 }
 
-// Norms, adds the bonus, gates and writes a block of tokens; `first` has the parameters of a lane's first vec4.
+// Norms, adds the bonus, gates and writes a block of tokens. `first` holds the parameters of the lane's first vec4.
 fn conclude(first: Last, block: Block, lane: u32) {
     if NORMED == 0u {
         for (var i = lane; i < block.tokens * N4; i += WG) {

@@ -23,8 +23,9 @@ PATIENCE = 30_000  # milliseconds, for a slow machine
 expect.set_options(timeout=PATIENCE)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Ends with the last test of this folder: Playwright runs once in a process, and other folders start it as well."""
     with sync_playwright() as playwright:
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(

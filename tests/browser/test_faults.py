@@ -63,7 +63,7 @@ def test_an_answer_continues_after_the_server_was_started_again(own_server, make
     own_server.start()
     page.wait_for_function(
         "length => document.querySelector('article.assistant .markdown').textContent.length > length",
-        arg=len(before) + 20,
+        arg=len(before) + 5,
     )
     page.click("#send")
     expect(page.locator("#send")).to_have_text("Send")

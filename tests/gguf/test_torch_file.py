@@ -1,10 +1,12 @@
 """A tensor of torch.save is a contiguous part of its storage."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.gguf.torch_file import read_torch_file
+from rwkv_gpu.gguf.torch_file import MOST_PICKLED, read_torch_file
 from tests.gguf.torch_files import save, torch_names
 
 NUMBERS = np.arange(6, dtype=np.float32)
@@ -50,3 +52,29 @@ def test_a_tensor_outside_of_its_storage_is_refused(tmp_path, monkeypatch, offse
     with pytest.raises(BadFile, match=message) as caught:
         read_torch_file(path)
     assert str(caught.value).startswith(f"{path}: ") and str(caught.value).isprintable()
+
+
+def test_names_are_texts(tmp_path, monkeypatch):
+    path = save(tmp_path / "x.pth", torch_names(monkeypatch), {5: NUMBERS})
+    with pytest.raises(BadFile, match="is not a dict"):
+        read_torch_file(path)
+
+
+@pytest.mark.parametrize(("more", "message"), [(0, r"torch\.save \(0\)"), (1, "its dict is too large")])
+def test_the_dict_has_a_limited_size(tmp_path, more, message):
+    path = tmp_path / "x.pth"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("state/data.pkl", bytes(MOST_PICKLED + more))
+    with pytest.raises(BadFile, match=message):
+        read_torch_file(path)
+
+
+def test_a_storage_begins_with_the_header_of_a_file(tmp_path, monkeypatch):
+    path = saved(tmp_path, monkeypatch)
+    with zipfile.ZipFile(path) as archive:
+        at = archive.getinfo("state/data/0").header_offset
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BadFile, match="beyond the end"):
+        read_torch_file(path)

@@ -84,7 +84,7 @@ class Translation:
     dot: str = ""  # jinja's name of the dot; empty at the root
     variables: dict[str, str] = field(default_factory=dict)
     opened: list[Open] = field(default_factory=list)
-    count: int = 0  # number of generated names
+    count: int = 0  # number of blocks so far, for names
 
     def body(self, source: str) -> str:
         """The whole template."""
@@ -124,7 +124,6 @@ class Translation:
         [name] = expression.declares
         value = expression.whole()
         if expression.new:
-            self.count += 1
             self.variables = {**self.variables, name: f"v.{name}{self.count}"}
         elif name not in self.variables:
             raise BadTemplate(f"${name} is assigned before it is declared")

@@ -1,6 +1,7 @@
 """Chat templates of Modelfiles, in Go, are converted to jinja2. Features without an equivalent are refused by name."""
 
 import contextlib
+import json
 
 import pytest
 
@@ -55,6 +56,8 @@ def test_a_go_template_for_one_turn_renders_every_turn():
     assert rendered(TURN, TALK[:3], add_generation_prompt=False).endswith("<|assistant|>\n1<|end|>\n")
     two = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
     assert rendered("{{ .Prompt }}:", two) == "a\n\nb:"  # the answer follows
+    assert rendered("[{{ .Prompt }}]", TALK[1:3], add_generation_prompt=False) == "[One\n'two' 🙂]1"
+    assert "MARK x" in rendered(TURN, [{"role": "user", "content": "MARK x"}])
     template = ChatTemplate(as_jinja(TURN))
     assert template.end_of_turn() == "<|end|>\n"
 
@@ -70,6 +73,14 @@ def test_a_template_over_messages_renders_loops_variables_and_tools():
     assert text.startswith('<|head|> Tools: "f"<|end|><|user|>0 One')
     assert '<|assistant|>{"name": "f", "arguments": {"x": 1}}<|end|><|user|>2 ok<|end|><|assistant|>' in text
     assert ChatTemplate(as_jinja(CHAT)).knows_tools
+
+
+def test_tools_and_their_parameters_are_shown_as_json():
+    function = {"name": "f", "parameters": {"type": "object", "properties": {}, "required": []}, "description": "d"}
+    tool = {"type": "function", "function": function}
+    source = "{{ range .Tools }}{{ . }}|{{ .Function.Parameters }}|{{ .Function.Name }}{{ end }}{{ len .Messages }}"
+    parts = json.dumps(tool), json.dumps(function["parameters"]), "f4"
+    assert rendered(source, TALK, tools=[tool]) == "|".join(parts)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +100,16 @@ def test_a_template_over_messages_renders_loops_variables_and_tools():
         ('{{ "\\u0041\\n\\"" }}{{ `\\n` }}', 'A\n"\\n'),
         ("{{ if .IsThinkSet }}{{ .Think }}{{ end }}.", "."),
         ("{{ range .Messages }}{{ range $.Tools }}x{{ else }}-{{ end }}{{ end }}", "----"),
+        (
+            "{{ range .Messages }}{{ with .ToolCalls }}x{{ else }}{{ .Role }},{{ end }}{{ end }}",
+            "system,user,assistant,user,",
+        ),
+        ("{{ with .System }}{{ with $.Messages }}{{ end }}{{ . }}{{ end }}", TALK[0]["content"]),
+        ("{{ with $x := .System }}{{ $x }}{{ end }}", TALK[0]["content"]),
+        (
+            '{{ $x := "a" }}{{ range .Messages }}{{ $x := .Role }}{{ if $x }}{{ $x := 1 }}{{ end }}{{ end }}{{ $x }}',
+            "a",
+        ),
     ],
 )
 def test_expressions_have_the_same_value_as_in_go(expression, shown):
@@ -113,6 +134,8 @@ def test_expressions_have_the_same_value_as_in_go(expression, shown):
         ("{{ .Prompt ~ 1 }}", "~"),
         ("{{ if }}x{{ end }}", "no value"),
         ("{{ range $k, $v := .System }}{{ end }}", "range"),
+        ("{{ with .System }}a{{ else if 1 }}b{{ end }}", "else"),
+        ("{{ if 1 }}a{{ else range }}b{{ end }}", "else"),
         ("{{ .Prompt | .System }}", "|"),
         ("{{" + "(" * 100 + "1" + ")" * 100 + "}}", "nested"),
         ("{{ if 1 }}" * 100 + "{{ end }}" * 100, "nested"),

@@ -60,7 +60,7 @@ def others() -> list[str]:
         for what, reasons in ("ignored", ignored), ("refused", refused):
             for name, why in reasons.items():
                 if path not in KINDS or name not in COMMON_IGNORED:
-                    paths.setdefault((f"{what}: {why}", name), []).append(path)
+                    paths.setdefault((f"{what}: {why.removesuffix('; leave it out')}", name), []).append(path)
     rows: dict[tuple[str, str], list[str]] = {}
     for (what, name), where in paths.items():
         rows.setdefault((what, ", ".join(where)), []).append(name)

@@ -107,6 +107,13 @@ def test_a_malformed_file_is_refused_in_one_line(tmp_path):
     refused("no numbers", cbor(bad | {"tensor": {"a": {"shape": [0, 1, 1, 1], "data": b""}}}))
     refused("is not a tensor", cbor(bad | {"tensor": {"a": 5}}))
     refused("bytes follow", cbor(bad | {"tensor": {}}) + b"\0")
+    for rescale in (0, "6"):
+        refused("its rescale is not a number of layers", cbor(bad | {"tensor": {}, "rescale": rescale}))
+    for heads in (0, "2"):
+        info = {"version": "V7", "num_head": heads}
+        refused("its number of heads is not", cbor({"context": [], "info": info, "tensor": {}}))
+    path.write_bytes(cbor(bad | {"tensor": {}, "rescale": 1}))
+    assert stored_in_prefab(path) == ({}, 1)
     codes = matrix(np.arange(128, dtype=np.float32).reshape(4, 32), "Int8")
     codes["Int8"]["m"]["shape"][0], codes["Int8"]["m"]["data"] = 4, bytes(8)
     refused("do not belong together", cbor(bad | {"tensor": {"a": codes}}))

@@ -104,7 +104,7 @@ class StoredPrefixes:
             self.keep(sequence, len(sequence.ids), asked=sequence.request.keep)
 
     def keep(self, sequence: TokenSequence, most: int, *, asked: bool) -> None:
-        """Stores the prefix of a sequence; if no request asked for it, only whole pages."""
+        """Stores the prefix of a sequence. Without `asked`, leaves out a last page that is not full."""
         handle = None
         if sequence.salt.once:
             return

@@ -39,7 +39,7 @@ class StateExchange(Protocol):
         """
 
     def pays_to_restore(self, found: Found, missing: int) -> bool:
-        """True if restoring a fetched state still pays, with `missing` prompt tokens not computed."""
+        """True if restoring a fetched state is faster than computing the `missing` tokens of the prompt."""
 
     def restored(self, found: Found, seconds: float, saved: int, *, hedged: bool) -> None:
         """Records that a state was restored in `seconds` and saved `saved` tokens;

@@ -108,7 +108,7 @@ class StoredStates:
         self._fetching.submit(self.find, text, known, wait).add_done_callback(done)
 
     def pays_to_restore(self, found: Found, missing: int) -> bool:
-        """True if restoring a fetched state still pays, with `missing` prompt tokens not computed."""
+        """True if restoring a fetched state is faster than computing the `missing` tokens of the prompt."""
         pays = self.rule.pays_to_restore(nbytes_of(found[1]), missing)
         self.counts.late += not pays
         return pays

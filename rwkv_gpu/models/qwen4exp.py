@@ -155,7 +155,7 @@ def _take_experts(source: HybridFile, experts: ExpertSizes, i: int) -> Experts:
 
 
 def _take_mixer(source: HybridFile, at: str, count: int, *, last: bool = False) -> Mixer:
-    """Takes a mixer. Its hidden numbers are divided by the number of streams, and so are those that add a branch."""
+    """Takes a mixer. Its hidden numbers, and its weights of a branch, are divided by the number of streams."""
     tensors, width = source.tensors, count * source.sizes.width
     rank = source.integer("hyper_connection.low_rank", 1, 1 << 14)
     down = tensors.take(f"{at}_down.weight", rank, width)

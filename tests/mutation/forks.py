@@ -203,10 +203,15 @@ class Forks:
         return f"caught by {self.items[killer].nodeid}"
 
     def _tests(self, change: Change, file: str, whole: bool = False) -> list[int]:
-        """Returns the tests that run a change's lines, or its whole file; those that detected earlier changes first."""
+        """Returns the tests that run a change's lines, or its whole file; those that detected earlier changes first.
+
+        A test of a table that exists since the import runs no line of its file.
+        """
         lines = self.lines.get(file, {})
-        wanted = range(change.line, change.last + 1) if change.scope and not whole else lines
-        tests = set().union(*(lines.get(line, ()) for line in wanted))
+        if change.scope and not whole:
+            tests = set().union(*(lines.get(line, ()) for line in range(change.line, change.last + 1)))
+        else:
+            tests = {number for number, item in enumerate(self.items) if near(change, item.path)}.union(*lines.values())
         caught = self.killers.get(change.path, Counter())
         return sorted(tests & self.seconds.keys(), key=lambda test: (-caught[test], self.seconds[test]))
 

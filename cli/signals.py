@@ -25,6 +25,8 @@ class Signals:
         self._terminal = _terminal_state()
         for each in TAKEN:  # run on the main thread: on Windows, or if a thread without the mask receives it
             signal.signal(each, lambda number, _: self.on_signal(number))
+        if hasattr(signal, "SIGTSTP") and signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
+            signal.signal(signal.SIGTSTP, suspend)
         if hasattr(signal, "sigwait"):
             signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
             _start_children_unblocked()
@@ -69,6 +71,15 @@ class Signals:
         while True:
             number = signal.sigwait(TAKEN)
             self.on_signal(number)
+
+
+def suspend(number: int, _: object) -> None:
+    """Suspends the process, as Ctrl-Z asks. The time until the shell continues it does not count in speeds."""
+    driver = sys.modules.get("rwkv_gpu.llm.driver")  # a command without a model has not imported it
+    with contextlib.nullcontext() if driver is None else driver.RUNNING_TIME.stopped():
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # returns when the process is continued
+        signal.signal(number, suspend)
 
 
 def _start_children_unblocked() -> None:

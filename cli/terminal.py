@@ -161,7 +161,7 @@ def quiet() -> Iterator[None]:
     """
     import termios
 
-    before = termios.tcgetattr(0)
+    before, suspending = termios.tcgetattr(0), signal.getsignal(signal.SIGTSTP)
     settings = termios.tcgetattr(0)
     settings[0] &= ~termios.ICRNL
     settings[3] &= ~(termios.ECHO | termios.ICANON)
@@ -173,7 +173,7 @@ def quiet() -> Iterator[None]:
         ask_for_brackets()
 
     def end() -> None:
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.signal(signal.SIGTSTP, suspending)
         sys.stdout.write(BRACKETS_OFF)
         sys.stdout.flush()
         termios.tcsetattr(0, termios.TCSANOW, before)

@@ -9,9 +9,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -39,6 +39,31 @@ class Listener(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """Ends the updates with an error."""
+
+
+class RunningTime:
+    """A clock that stands still while the process is suspended, as by Ctrl-Z."""
+
+    def __init__(self) -> None:
+        self._state: tuple[float | None, float] = None, 0.0  # when it was stopped, and seconds left out; read at once
+
+    def __call__(self) -> float:
+        """Seconds since an arbitrary moment."""
+        stopped, left_out = self._state
+        return (time.perf_counter() if stopped is None else stopped) - left_out
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Leaves out the time of the block."""
+        began, (_, left_out) = time.perf_counter(), self._state
+        self._state = began, left_out
+        try:
+            yield
+        finally:
+            self._state = None, left_out + time.perf_counter() - began
+
+
+RUNNING_TIME = RunningTime()  # one for the process, which is suspended as a whole
 
 
 class Driver:
@@ -71,8 +96,8 @@ class Driver:
         self._thread.start()
 
     def clock(self) -> float:
-        """Time in seconds, excluding plan recording and shader compilation."""
-        return time.perf_counter() - self._engine.compile_seconds
+        """Time in seconds, excluding plan recording, shader compilation, and suspension of the process."""
+        return RUNNING_TIME() - self._engine.compile_seconds
 
     @property
     def here(self) -> bool:

@@ -228,3 +228,27 @@ def test_a_background_command_ends_at_once_and_leaves_the_terminal_to_its_owner(
         assert "-echo " in (tmp_path / "now").read_text()
     finally:
         terminal.close()
+
+
+SUSPENDED = """
+import os, signal, sys, time
+from rwkv_gpu.cli.signals import Signals
+from rwkv_gpu.llm.driver import RUNNING_TIME
+Signals().start()
+for _ in range(2):  # a second Ctrl-Z works like the first one
+    ran, began = RUNNING_TIME(), time.perf_counter()
+    os.kill(os.getpid(), signal.SIGTSTP)
+    print(time.perf_counter() - began - (RUNNING_TIME() - ran), flush=True)
+"""
+
+
+def test_the_time_of_a_suspension_counts_in_no_speed():
+    with subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        for _ in range(2):
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            stopped = time.perf_counter()
+            time.sleep(0.2)
+            seconds = time.perf_counter() - stopped
+            process.send_signal(signal.SIGCONT)
+            assert float(process.stdout.readline()) >= seconds
+    assert process.returncode == 0

@@ -65,8 +65,9 @@ def flushed(code: Any) -> Any:
             if stream is not None:
                 stream.flush()
         except OSError as error:
+            shown = bool(code)  # the command has ended with an error of its own
             code = code or (CLOSED_PIPE if isinstance(error, BrokenPipeError) else WRITE_FAILED)
-            if code == WRITE_FAILED and stream is sys.stdout and sys.stderr is not None:
+            if code == WRITE_FAILED and not shown and stream is sys.stdout and sys.stderr is not None:
                 print(f"rwkv-gpu: cannot write standard output: {error.strerror}", file=sys.stderr)
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python flushes again at exit
     return code

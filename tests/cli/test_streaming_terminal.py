@@ -1,6 +1,7 @@
 """Commands that print results while they work, in a real terminal: the printed text stays complete."""
 
 import json
+import os
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_generated_text_stays_on_the_screen(sea, tmp_path):
     screen = shown_by(f'generate {GREEDY} -p "The sea" -n 120', tmp_path)
     assert squeezed(sea) in squeezed(screen)
     assert "generating" not in screen
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+def test_a_full_disk_is_reported_once(tmp_path):
+    terminal = Terminal(f"{EAGER} generate {GREEDY} {MODEL} -p hello -n 5 > /dev/full", tmp_path)
+    try:
+        assert terminal.left() == 2
+        assert terminal.screen().count("No space left on device") == 1
+    finally:
+        terminal.close()
 
 
 def test_an_echoed_prompt_stays_in_front_of_its_text(sea, tmp_path):

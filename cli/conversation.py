@@ -196,14 +196,16 @@ class Conversation:
 
     def show_last(self, count: int = 2) -> None:
         """Shows the last messages, for orientation."""
-        for message in self.chat.messages[-count:] if count else []:
+        messages = self.chat.messages
+        for at, message in list(enumerate(messages))[max(0, len(messages) - count) :]:
             if message["role"] == "assistant":
                 view = self.screen.view()
                 view.feed(Event(message["content"], None, 0.0))
                 view.end()
             else:
                 mark = "> " if message["role"] == "user" else f"{message['role']}: "
-                self.screen.note(mark + message["content"], "bold")
+                media = "".join(f"[{kind}] " for kind in self.chat.media(at))
+                self.screen.note(mark + media + message["content"], "bold")
 
     def change_model(self, name: str) -> bool:
         """Continues with another model, which reads the chat again; False if it is the same one."""

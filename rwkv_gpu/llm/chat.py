@@ -15,6 +15,7 @@ from ..engine.cache.prefix_index import key_of, shared
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
 from ..text.messages import check_messages, joined
 from ..text.template import ChatTemplate
+from ..vision.samples import Recording
 from ..writer_lock import WriterLock
 from . import session
 from .backend import Backend
@@ -124,6 +125,10 @@ class Chat:
     def images(self) -> int:
         """Number of images in the messages."""
         return sum(len(message.images) for message in self._messages)
+
+    def media(self, at: int) -> list[Literal["image", "audio"]]:
+        """What the message with this index has besides its text."""
+        return ["audio" if isinstance(one.picture, Recording) else "image" for one in self._messages[at].images]
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:

@@ -75,6 +75,9 @@ class FakeChat:
 
     calls = ()
 
+    def media(self, _):
+        return []
+
     def splitter(self):
         return None
 

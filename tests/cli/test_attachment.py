@@ -109,6 +109,15 @@ def test_a_dropped_path_is_an_image_in_the_forms_of_all_terminals(seeing, tmp_pa
     assert {*seeing.seen} == {path}
 
 
+def test_the_history_shows_what_a_message_has_besides_its_text(seeing, monkeypatch):
+    shown = []
+    monkeypatch.setattr(seeing.screen, "note", lambda text, _="": shown.append(text))
+    chat = SimpleNamespace(messages=[{"role": "user", "content": "what?"}], media=lambda _: ["image", "audio"])
+    monkeypatch.setattr(type(seeing), "chat", chat)
+    slash.run(seeing, "history", "")
+    assert shown == ["> [image] [audio] what?"]
+
+
 def test_paths_of_other_files_and_relative_ones_stay_in_the_message(seeing, tmp_path, monkeypatch):
     for name in ("a.png", "a.txt"):
         (tmp_path / name).write_bytes(b"")

@@ -82,7 +82,7 @@ def test_a_saved_chat_continues_even_with_a_model_without_audio(llm, folder, tmp
     chat.save(tmp_path / "chat")
     expected = chat.send("and?")
     again = llm.load_chat(tmp_path / "chat")
-    assert again.messages == chat.messages[:2] and again.images == 1
+    assert again.messages == chat.messages[:2] and again.media(0) == ["audio"]
     assert again.send("and?").tokens == expected.tokens
     for options in ({}, {"mmproj": False}):
         with rwkv_gpu.load(folder / "eyes" / "model.gguf", device="cpu", context=512, **options) as deaf:

@@ -213,7 +213,7 @@ def test_a_chat_with_images_continues_with_models_that_see_and_with_one_that_doe
         expected = fresh.send("and?").tokens
         assert chat.with_model(sees).send("and?").tokens == expected
         unseeing = chat.with_model(blind)
-        assert unseeing.images == 1
+        assert unseeing.images == 1 and unseeing.media(0) == ["image"] and unseeing.media(1) == []
         assert unseeing.with_model(sees).send("and?").tokens == expected  # it was not lost meanwhile
         alone = blind.chat(template=TEMPLATE, messages=texts, temperature=0, max_tokens=6)
         assert unseeing.send("and?").tokens == alone.send("and?").tokens

@@ -111,6 +111,8 @@ class Completion:
     """The reasoning before the answer, in a chat."""
     schema: Any = field(default=None, compare=False)
     """The pydantic class that was given as `schema`."""
+    prompt: str | None = field(default=None, compare=False)
+    """The text that `generate` or `stream` continued, if it is not a list of ids."""
 
     @property
     def parsed(self) -> Any:

@@ -150,12 +150,14 @@ class GenerateMethods(OpenModel):
         params, shape = sampling(params, self.default_settings(GREEDY), settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]
-        turns = [isinstance(prompt, TemplateText | TemplateIds) for prompt in prompts]
         return [
-            PromptRequest(ids, seeded(params, index), shape, is_turn)
-            for ids, is_turn in zip(every, turns, strict=True)
+            PromptRequest(
+                ids, seeded(params, index), shape, is_turn=isinstance(prompt, TemplateText | TemplateIds),
+                text=prompt if isinstance(prompt, str) else None,
+            )
+            for ids, prompt in zip(every, prompts, strict=True)
             for index in range(n)
-        ]
+        ]  # fmt: skip
 
 
 def _by_prompt(

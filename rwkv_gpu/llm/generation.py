@@ -44,7 +44,7 @@ class Reading:
         self.events: list[Event] = []  # events that were read
         self._reason: Reason = "running"
         self._ending = threading.Lock()
-        self._schema = reader.schema
+        self._schema, self._prompt = reader.schema, reader.prompt
         self._silent = request.params.max_tokens == 0
         if self._silent:  # the prompt is still computed, for later requests that begin with it
             request = replace(request, params=replace(request.params, max_tokens=1))
@@ -58,7 +58,7 @@ class Reading:
         """The answer as far as it was read; after the last event, the whole answer."""
         tokens = tuple(event.token for event in self.events if event.token is not None)
         text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
-        return Completion(text, tokens, self._reason, self.stats, thoughts.strip(), self._schema)
+        return Completion(text, tokens, self._reason, self.stats, thoughts.strip(), self._schema, self._prompt)
 
     @property
     def stats(self) -> Stats:

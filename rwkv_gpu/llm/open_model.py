@@ -65,6 +65,7 @@ class PromptRequest(NamedTuple):
     is_turn: bool = False  # True if the prompt is from a chat template, so that the answer ends with the turn
     salt: Salt = PLAIN
     images: Sequence[Span] = ()  # images of the prompt
+    text: str | None = None  # the prompt, if it is a text
 
 
 class OpenModel:
@@ -274,7 +275,7 @@ class OpenModel:
 
     def _request(self, asked: PromptRequest, *, wait: bool) -> tuple[Request, Reader]:
         """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
-        ids, params, shape, is_turn, salt, images = asked
+        ids, params, shape, is_turn, salt, images, text = asked
         check_ends(params, shape)
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait, salt=salt.number)
@@ -287,7 +288,7 @@ class OpenModel:
         chosen = params.ending_at(ends, self.tokenizer.suppressed)
         request = Request(ids, chosen, grammar, images=images, salt=salt)
         closes, schema = closing(self.tokenizer, shape), None if shape is None else shape.model
-        return request, Reader(self.tokenizer, Ends(stops), closing=closes, schema=schema)
+        return request, Reader(self.tokenizer, Ends(stops), closing=closes, schema=schema, prompt=text)
 
     @cached_property
     def _grammars(self) -> Grammars:

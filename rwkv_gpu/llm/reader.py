@@ -36,8 +36,10 @@ class Reader:
         hidden: frozenset[int] = frozenset(),
         goes_on: bool = False,
         schema: Any = None,
+        prompt: str | None = None,
     ) -> None:
         self.schema = schema  # the class of the parsed answer, if any
+        self.prompt = prompt  # the text that the answer continues, if it is one
         self._closing = closing
         self._hidden = hidden
         self._text = tokenizer.stream(special=control, continues=True)

@@ -42,6 +42,7 @@ def test_the_class_opens_a_model_as_in_vllm():
         assert one.info.fingerprint != two.info.fingerprint
         assert two.info.sequences == 2
         (answer,) = one.generate(["a"], rwkv_gpu.SamplingParams(max_tokens=2))
+        assert answer.prompt == "a"
         assert (answer.outputs[0].text, answer.outputs[0].finish_reason) == (answer.text, "length")
     with rwkv_gpu.load(TINY, device="cpu") as three:
         assert type(three) is rwkv_gpu.LLM

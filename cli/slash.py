@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 
 from rwkv_gpu.errors import BadInput, is_count
@@ -40,7 +41,10 @@ def run(conversation: Conversation, name: str, rest: str) -> Ask | None:
     """Runs a command; returns the question that it asks, if any. Raises BadInput if the command does not exist."""
     name = ALIASES.get(name, name)
     if name not in COMMANDS and name not in FORCED:
-        raise BadInput(f"there is no command /{name}; /help lists them; to send a message that begins with /, type //")
+        near = "".join(f"did you mean /{one}? " for one in get_close_matches(name, COMMANDS, 1))
+        raise BadInput(
+            f"there is no command /{name}; {near}/help lists them; to send a message that begins with /, type //"
+        )
     return (COMMANDS[name].run if name in COMMANDS else FORCED[name])(conversation, rest)
 
 

@@ -81,6 +81,8 @@ def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     chat.wait("rwkv-gpu: nowhere: No such file")
     chat.type("/nonsense")
     chat.wait("there is no command /nonsense; /help")
+    chat.type("/histroy")
+    chat.wait("there is no command /histroy; did you mean /history? /help")
     chat.type("//slash")
     chat.wait("you said /slash")
     chat.type("/exit")

@@ -99,7 +99,8 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     scheme, shown = "https" if certificate[0] else "http", f"[{host}]" if ":" in host else host
     url = f"{scheme}://{shown}:{port}"
     with announced(url, port, setup.names, ", ".join(devices)):
-        runner.run(listener, lambda: print_text(f"rwkv-gpu: serving on {url}/v1", err=True), others)
+        started = f"rwkv-gpu: chat page on {url}/, serving on {url}/v1"
+        runner.run(listener, lambda: print_text(started, err=True), others)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
-@model_arguments("[QUESTION]...", asks=True)
+@model_arguments("[QUESTION]...", instead=["prompt"], asks=True)
 @click.option("-p", "--prompt", help="Ask this one question, print the answer and exit.")
 @shared("system")
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
@@ -60,7 +60,7 @@ def command(
     template = None if template is None else template_text(template)
     context_shift = loading["context_shift"] is not None
     chat_options = ChatOptions(system, template, think, context_shift, chosen(ctx, options))
-    question = one_question(" ".join(arguments) or None, prompt)
+    question = one_question(" ".join(arguments) or None if prompt is None else prompt)
     file = None if session is None else SessionFile(session, half_state=half_state)
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
@@ -149,11 +149,8 @@ def tool_servers(path: str) -> "ToolServers":
     return ToolServers(read_config(path))
 
 
-def one_question(argument: str | None, prompt: str | None) -> str | None:
+def one_question(question: str | None) -> str | None:
     """The question on the command line; text on standard input comes before it, as in `cat a.txt | ...`."""
-    if argument is not None and prompt is not None:
-        raise BadInput("give the question as an argument or by --prompt, not both")
-    question = prompt if argument is None else argument
     if question is None:
         return None
     if not question.strip():

@@ -19,7 +19,8 @@ TOGETHER = 64  # texts per update of the progress bar; texts that fit in one ste
 
 
 @click.command("embed", cls=Page, epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')
-@model_arguments("[TEXT]...")
+@model_arguments("[TEXT]...", instead=["prompt", "path"])
+@click.option("-p", "--prompt", help="The same as TEXT.")
 @click.option(
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_EMBED_FILE",
     help="Read the texts from a file, one per line; - is standard input.",
@@ -31,8 +32,8 @@ TOGETHER = 64  # texts per update of the progress bar; texts that fit in one ste
 @shared("as_json")
 @loading_options
 def command(
-    model: str, arguments: tuple[str, ...], path: str | None, dimensions: int | None, as_json: bool,
-    loading: dict[str, Any],
+    model: str, arguments: tuple[str, ...], prompt: str | None, path: str | None, dimensions: int | None,
+    as_json: bool, loading: dict[str, Any],
 ) -> None:  # fmt: skip
     """Print the embedding of each TEXT as a line of JSON: a vector of length one.
 
@@ -44,6 +45,8 @@ def command(
     Without TEXT, each line of standard input is a text. The first argument is the model if it ends in .gguf, begins
     with hf.co/, is `builtin` or is a path that exists.
     """
+    if prompt is not None:
+        arguments = (prompt,)
     if arguments and path is not None:
         raise BadInput("give the texts as arguments or by --file, not both")
     texts = [input_text(text, None, "TEXT") for text in arguments] or lines_of(read_text(path or "-"))

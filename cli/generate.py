@@ -26,8 +26,8 @@ from .texts import input_text, template_text
 
 
 @click.command("generate", cls=Page, epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')
-@model_arguments()
-@click.option("-p", "--prompt", help="The prompt. Without it and --file, standard input is read.")
+@model_arguments("[PROMPT]...", instead=["prompt", "path"], asks=True)
+@click.option("-p", "--prompt", help="The same as PROMPT. Without it and --file, standard input is read.")
 @click.option(
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_GENERATE_FILE", help="Read the prompt from a file."
 )
@@ -40,9 +40,9 @@ from .texts import input_text, template_text
 @loading_options
 @click.pass_context
 def command(
-    ctx: click.Context, /, model: str, prompt: str | None, path: str | None, suffix: str | None, chat: bool,
-    system: str | None, template: str | None, images: tuple[str, ...], echo: bool, loading: dict[str, Any],
-    as_json: bool, **options: Any,
+    ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str | None, path: str | None,
+    suffix: str | None, chat: bool, system: str | None, template: str | None, images: tuple[str, ...], echo: bool,
+    loading: dict[str, Any], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Generate text that continues a prompt, with MODEL or the built-in model.
 
@@ -52,7 +52,7 @@ def command(
         raise BadInput("--system, --template, --image and --audio are for chats; add --chat to apply the chat template")
     if chat and suffix is not None:
         raise BadInput("--suffix is for prompts without a chat template; leave out --chat")
-    text = input_text(prompt, path, "--prompt")
+    text = input_text(" ".join(arguments) or prompt, path, "--prompt")
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
         # An answer begins on a new line, unlike a continuation

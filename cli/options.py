@@ -261,12 +261,12 @@ def counts_option(
 
 
 def model_arguments(
-    *others: str, default: str | None = BUILTIN, instead: str | None = None, asks: bool = False, file: bool = False
+    *others: str, default: str | None = BUILTIN, instead: Sequence[str] = (), asks: bool = False, file: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds [MODEL.gguf] and following arguments; the function gets `model`, and `arguments` if there are others.
 
     The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
-    [TEXT]... is any number. If the option `instead` is given, no argument follows the model. With `asks`, the
+    [TEXT]... is any number. If an option in `instead` is given, no argument follows the model. With `asks`, the
     arguments are a question. A first argument that looks like a model's name must be a known one. With `file`, the
     model is a GGUF file, also if a preset names it.
     """
@@ -296,7 +296,7 @@ def model_arguments(
         def collected(*given: Any, words: tuple[str, ...], model_option: str | None, **more: Any) -> Any:
             source = click.get_current_context().get_parameter_source("model_option")
             named = source is ParameterSource.COMMANDLINE
-            replaced = instead is not None and more[instead] is not None
+            replaced = any(more[name] is not None for name in instead)
             model, rest = split(words, named, () if replaced else others)
             if others:
                 more["arguments"] = rest

@@ -16,7 +16,7 @@ from .texts import read_text
 
 
 @click.command("perplexity", cls=Page, epilog="Example: rwkv-gpu perplexity model.gguf book.txt --window 1024")
-@model_arguments("FILE", instead="path")
+@model_arguments("FILE", instead=["path"])
 @click.option("-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_PERPLEXITY_FILE", help="The same as FILE.")
 @click.option(
     "--window", type=click.IntRange(2), metavar="N",

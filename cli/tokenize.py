@@ -16,7 +16,8 @@ from .texts import input_text
 
 
 @click.command("tokenize", cls=Page, epilog='Example: rwkv-gpu tokenize model.gguf "The sea" --ids')
-@model_arguments("[TEXT]", file=True)
+@model_arguments("[TEXT]", instead=["prompt", "path"], file=True)
+@click.option("-p", "--prompt", help="The same as TEXT.")
 @click.option(
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_TOKENIZE_FILE", help="Read the text from a file."
 )
@@ -26,8 +27,8 @@ from .texts import input_text
 @click.option("--decode", is_flag=True, help="Print the text of ids, which are separated by spaces or commas.")
 @shared("as_json")
 def command(
-    model: str, arguments: tuple[str, ...], path: str | None, only_ids: bool, special: bool, parse: bool, decode: bool,
-    as_json: bool,
+    model: str, arguments: tuple[str, ...], prompt: str | None, path: str | None, only_ids: bool, special: bool,
+    parse: bool, decode: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the tokens of TEXT: the id of each, and its text or bytes.
 
@@ -36,7 +37,7 @@ def command(
     """
     with GGUFFile.open(model) as file:
         tokenizer = load_tokenizer(file.metadata)
-    text = input_text(arguments[0] if arguments else None, path, "TEXT")
+    text = input_text(arguments[0] if arguments else prompt, path, "TEXT")
     if decode:
         echo_text(tokenizer.decode(_ids(text, tokenizer.vocab_size)))
         return

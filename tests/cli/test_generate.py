@@ -50,6 +50,14 @@ def test_echo_prints_the_prompt_and_a_text_continues_in_its_line_but_an_answer_d
     assert chat.startswith("hello\n")
 
 
+def test_a_prompt_may_follow_the_model_or_stand_alone_as_a_question_of_a_chat_does():
+    expected = run(MODEL, "-p", "The sea is", "-n", 5).stdout
+    assert run(MODEL, "The sea is", "-n", 5).stdout == run("-m", MODEL, "The", "sea", "is", "-n", 5).stdout == expected
+    assert run("The sea is", "-n", 5).stdout == run("builtin", "-p", "The sea is", "-n", 5).stdout
+    for option in (["-p", "hello"], ["-f", __file__]):
+        assert run("nosuch", *option).stderr.startswith("rwkv-gpu: no model 'nosuch'; ")
+
+
 def test_the_chunk_size_does_not_change_the_answer():
     answers = {run(MODEL, "-p", "hello world " * 9, "-n", 9, "--chunk-size", size).stdout for size in (1, 5, 64)}
     assert len(answers) == 1

@@ -47,6 +47,13 @@ def test_tokens_are_shown_as_ids_and_text_and_decode_to_it(llm):
     assert run("tokenize", MODEL, "--decode", stdin=only).stdout == TEXT + "\n"
 
 
+def test_a_text_is_also_an_option_as_in_llama_tokenize_and_llama_embedding():
+    for command, *more in (("tokenize",), ("embed", "--device", "cpu")):
+        expected = run(command, MODEL, "The sea", *more)
+        assert run(command, "-m", MODEL, "-p", "The sea", *more).stdout == expected.stdout != ""
+        assert run(command, MODEL, "The sea", "-p", "x").exit_code == 2
+
+
 def test_an_unknown_pre_tokenizer_is_reported_in_one_line_on_stderr(tmp_path):
     fields = bpe("martian")
     tokens, merges = (

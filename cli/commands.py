@@ -47,8 +47,6 @@ COMMANDS = {
 }
 # Commands of other engines, and what to type here.
 OTHERS = {
-    "help": "--help",
-    "version": "--version",
     "show": "info",
     "search": "models",
     "server": "serve",
@@ -96,6 +94,8 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[:1]
+        if first in (["help"], ["version"]):  # as in other programs
+            args = [*args[1:2], f"--{first[0]}"]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -201,7 +201,7 @@ def in_one_line() -> Iterator[None]:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example: rwkv-gpu devices",
 )
-@click.version_option(__version__, "-v", "--version", prog_name="rwkv-gpu")
+@click.version_option(__version__, "-v", "-V", "--version", prog_name="rwkv-gpu")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Run GGUF language models, RWKV-7 and transformers, on any GPU."""

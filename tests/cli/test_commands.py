@@ -111,6 +111,12 @@ def test_help_fits_80_columns_and_uses_the_words_of_the_field(name):
     assert private is None, private
 
 
+def test_help_and_version_are_also_commands_as_in_other_programs():
+    assert run("help").output == run("--help").output
+    assert run("help", "chat").output == run("chat", "--help").output
+    assert run("version").output == run("-V").output == run("--version").output
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_page_names_its_own_command_in_its_example(name):
     assert f"rwkv-gpu {name}" in run(name, "--help").output.split("Example:")[1]
@@ -125,6 +131,7 @@ def test_a_page_names_its_own_command_in_its_example(name):
         (["-hf", "a/b"], "options follow a command, as in `rwkv-gpu chat -hf ...`; see rwkv-gpu --help"),
         (["hello there"], "`rwkv-gpu run 'hello there'` asks the built-in model"),
         (["show", "qwen3:4b"], "'show' (did you mean 'info'?)"),
+        (["pull", "-y"], "missing argument"),
         (["push", "me/mine"], "no such command 'push'; `hf upload`, of Hugging Face, publishes a model"),
         (["cp", "a", "b"], "no such command 'cp'; `rwkv-gpu create NEW` names a model"),
         (["profile", "-n", "4"], "-n is an option of `rwkv-gpu batch`, `rwkv-gpu bench` and `rwkv-gpu chat`"),

@@ -55,7 +55,7 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
     images = sequence.images
     if sequence.boundaries:
         end = min([end, *(one for one in sequence.boundaries if one > start and not images.divides(one))])
-    if images and (end := images.end_of(start, end)) == start:
+    if (images.spans or images.prompt) and (end := images.end_of(start, end)) == start:
         return 0
     known = len(sequence.ids)
     samples = 1 + min(len(sequence.draft), end - max(known, start + 1)) if end >= known else 0

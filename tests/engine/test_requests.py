@@ -20,7 +20,7 @@ def test_a_token_beyond_the_vocabulary_is_found_at_any_place(place):
 
 def test_a_prompt_fills_the_context_and_has_a_token():
     assert Request([1] * 5).check(9, 5) == [1] * 5
-    with pytest.raises(ContextFull, match="a prompt of 6 tokens does not fit the context of 5"):
+    with pytest.raises(ContextFull, match="a prompt of 6 tokens exceeds the available context size of 5"):
         Request([1] * 6).check(9, 5)
     with pytest.raises(ContextFull, match="at least 6 tokens"):
         check_length(6, 5, least=True)

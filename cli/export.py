@@ -19,10 +19,10 @@ from rwkv_gpu.gguf.requantise import requantise
 from rwkv_gpu.measure.sizes import sized
 
 from .bars import quantise_bar
-from .echo import echo_text
 from .model_name import FileName, ModelName, naming_options
 from .options import shared
 from .page import Page
+from .printing import print_text
 from .screen import Screen
 
 Export = Callable[[GGUFFile, Path, str, int | None, Tell], dict[str, Any]]
@@ -52,16 +52,18 @@ def command(
         manifest = write(file, Path(target), _digest(file), context, _tell)
     written = Path(target) if single_file else Path(target) / ("index.html" if kind == "web" else MANIFEST)
     data = sum(one["bytes"] for one in manifest["shards"])
-    echo_text(f"{written}: {len(manifest['shaders'])} shaders, {sized(data)} of weights", err=True)
+    print_text(f"{written}: {len(manifest['shaders'])} shaders, {sized(data)} of weights", err=True)
     if kind == "web" and not single_file:
-        echo_text(f"try it: python3 -m http.server --directory {target}", err=True)
+        print_text(f"try it: python3 -m http.server --directory {target}", err=True)
 
 
 def _tell(variants: Sequence[Mapping[str, Any]]) -> None:
     """Prints which devices can run an export."""
     needs, most = variants[-1]["wgsl"], max(one["bytes"] for one in variants)
     extensions = f" with {', '.join(needs)}" if needs else ""
-    echo_text(f"runs on: any WebGPU device{extensions}, faster with subgroups; takes {sized(most)} of memory", err=True)
+    print_text(
+        f"runs on: any WebGPU device{extensions}, faster with subgroups; takes {sized(most)} of memory", err=True
+    )
 
 
 @contextmanager

@@ -63,6 +63,10 @@ COMMANDS = {
     "create": ["create", "sailor", "-f", "Modelfile"],
     "rm": ["rm", "a-model-with-a-long-name-Q4_K_M"],
     "perplexity": ["perplexity", RWKV.name, "Modelfile", "--device", "cpu"],
+    "pull": ["pull", "qwen3:0.7b"],
+    "stop": ["stop", "8081"],
+    "transcribe": ["transcribe", LLAMA.name, "Modelfile", "--device", "cpu"],
+    "chat": ["chat", RWKV.name, "The sea", "--device", "cpu", "--template", "chatml", "-n", "3", "--temp", "0"],
     "unknown": ["chat", "qwen3:0.7b", "hello"],
 }
 LINES = [

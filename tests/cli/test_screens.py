@@ -3,6 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
+from rwkv_gpu.cli import export
 from rwkv_gpu.cli.printing import rendered
 from rwkv_gpu.measure.report import markdown
 from tests.cli.screens import COMMANDS, HERE, WIDTHS, screens
@@ -26,6 +27,14 @@ def test_a_screen_equals_the_recorded_one(name, tmp_path):
     for part, width in zip(shown.split(" columns\n")[1:], WIDTHS, strict=True):
         too_long = [line for line in part.split("\n") if cell_len(line) > width and len(line.split()) > 1]
         assert not too_long, too_long
+
+
+def test_what_an_export_runs_on_fits_40_columns(monkeypatch, capsys):
+    monkeypatch.setattr("rwkv_gpu.cli.printing.terminal_width", lambda **_: 40)
+    export._tell([{"wgsl": ["shader-f16", "subgroups"], "bytes": 1 << 30}])
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(lines).startswith("runs on: any WebGPU device with shader-f16, subgroups")
+    assert max(map(cell_len, lines)) <= 40
 
 
 def test_the_bench_of_a_gpu_fits_80_columns_as_a_table_and_40_as_lines():

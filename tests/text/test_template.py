@@ -335,7 +335,7 @@ def test_arguments_that_are_json_text_reach_the_template_as_values():
         ),
         ([{"role": "user"}], r"messages\[0\].content is None"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content is 3"),
-        ([{"role": "user", "content": [{"type": "image"}]}], r"messages\[0\].content\[0\].*only text"),
+        ([{"role": "user", "content": [{"type": "image"}]}], r"messages\[0\].content\[0\].*must be text"),
         ([{"role": "user", "content": "Hi", "x": object()}], r"messages\[0\].x is a object"),
         ([{"role": "user", "content": "Hi", "x": {1: 2}}], r"messages\[0\].x has the key 1"),
         ([{"role": "assistant", "tool_calls": "f"}], r"messages\[0\].tool_calls must be a list"),

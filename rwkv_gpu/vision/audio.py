@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..ops.vocabulary import Rms
@@ -19,7 +18,7 @@ from .projector import Vision
 from .samples import Recording
 from .sizes import Size
 from .sound_tower import ExactMlp, GatedProjector, OneMatrix, SoundFamily, SoundFile, SoundTower, Stem
-from .tower_file import identity_of
+from .tower_file import family_of, identity_of
 from .towers import POSITIONS, Projector
 
 EPS = 1e-6  # epsilon of the norms of a gated projector
@@ -81,11 +80,7 @@ class Audio:
 
 def audio_of(file: GGUFFile) -> Audio:
     """The audio part of an open projector file."""
-    kind = file.str("clip.projector_type", default="") or file.str("clip.audio.projector_type", default="")
-    if kind not in SOUND_FAMILIES:
-        known = ", ".join(sorted(SOUND_FAMILIES))
-        raise UnsupportedModel(f"{file.path}: audio projectors of type '{kind[:40]}' are not supported; known: {known}")
-    family = SOUND_FAMILIES[kind]
+    kind, family = family_of(file, "audio", SOUND_FAMILIES, "audio projectors")
     source = (ConformerFile if isinstance(family, ConformerFamily) else SoundFile)(file, family)
     tower, stem = source.tower(), source.stem()
     source.tensors.refuse_the_rest()

@@ -14,7 +14,7 @@ from .family import Family, Frame
 from .sam import Sam, take_sam
 from .sizes import LONGEST, Preparation, Size, grids
 from .tiles import MOST_TILES, any_shape, best_shape, longest_side, slices
-from .tower_file import TABLE, TowerFile, identity_of
+from .tower_file import TABLE, TowerFile, family_of, identity_of
 from .towers import Tower
 
 ARCHITECTURE = "clip"
@@ -61,11 +61,7 @@ class Vision:
 
 def vision_of(file: GGUFFile) -> Vision:
     """The vision part of an open projector file, which has one."""
-    kind = file.str("clip.projector_type", default="") or file.str("clip.vision.projector_type", default="")
-    if kind not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
-        raise UnsupportedModel(f"{file.path}: projectors of type '{kind[:40]}' are not supported; known: {known}")
-    family = FAMILIES[kind]
+    kind, family = family_of(file, "vision", FAMILIES, "projectors")
     source = TowerFile(file, family)
     preparation = _preparation(source)
     sam = take_sam(source) if family.sam else None

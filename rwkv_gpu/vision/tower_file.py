@@ -2,10 +2,10 @@
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
@@ -16,6 +16,8 @@ from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, HeadNorms, L
 from .clipped import Clips, clips_of
 from .family import Family
 from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
+
+F = TypeVar("F")
 
 QUICK = 1.702  # constant of the quick form of GELU
 WINDOW = 112  # side of a window in pixels; not stated in files
@@ -31,6 +33,15 @@ KERNELS = (
 )  # convolutions over blocks in some projectors
 QUERIES = "resampler.query"  # a tensor of learned rows that attend to patches
 CACHE = "v.kv"  # one cache for all layers, as each layer needs its keys only until the next begins
+
+
+def family_of(file: GGUFFile, part: str, families: Mapping[str, F], what: str) -> tuple[str, F]:
+    """The type of a part of a projector file, and its family. `what` names such projectors in the error."""
+    kind = file.str("clip.projector_type", default="") or file.str(f"clip.{part}.projector_type", default="")
+    if kind not in families:
+        known = ", ".join(sorted(families))
+        raise UnsupportedModel(f"{file.path}: {what} of type '{kind[:40]}' are not supported; known: {known}")
+    return kind, families[kind]
 
 
 def identity_of(file: GGUFFile, *what: object) -> bytes:

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tests.server.serving import serving
 from tests.server.test_conversation_files import TYPE
 from tests.server.test_conversation_files import form as file_form
 from tests.vision.test_chat import TEMPLATE, chat_of, png
+from tests.vision.test_server import load
 
 SOUND = wav(sound(5000))
 DATA = base64.b64encode(SOUND).decode()
@@ -102,16 +104,10 @@ def test_sounds_need_a_model_with_audio_and_images_one_with_vision(llm, folder):
         rwkv_gpu.load(OWN / "tiny-gemma3.gguf", device="cpu", mmproj=OWN / "sound" / "voxtral.gguf")
 
 
-def load(path, *_, **__):
-    """Loads a model with a separate template, because golden files have none."""
-    llm = rwkv_gpu.load(path, device="cpu", context=512, sequences=2)
-    llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
-    return llm
-
-
 @pytest.fixture(scope="module")
 def server(folder):
-    with serving(ServedModel("ears", str(folder / "ears" / "model.gguf")), load=load, log_prompts=True) as served:
+    model = ServedModel("ears", str(folder / "ears" / "model.gguf"))
+    with serving(model, load=partial(load, context=512), log_prompts=True) as served:
         yield served
 
 

@@ -28,9 +28,9 @@ URL = f"data:image/png;base64,{DATA}"
 SETTINGS = {"temperature": 0, "max_tokens": 6}
 
 
-def load(path, *_, **__):
+def load(path, *_, context=256, **__):
     """Loads a model with a separate template, because golden files have none."""
-    llm = rwkv_gpu.load(path, device="cpu", context=256, sequences=2)
+    llm = rwkv_gpu.load(path, device="cpu", context=context, sequences=2)
     llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
     return llm
 

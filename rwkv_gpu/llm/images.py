@@ -15,6 +15,7 @@ from ..engine.request import check_length
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.interruption import check
+from ..text.messages import UNKNOWN_PART
 from ..vision.image import Image, prepare, unseen
 from ..vision.pixels import MOST_BYTES, Picture, Source
 from ..vision.samples import Recording, medium_of, recording_of
@@ -236,7 +237,7 @@ def _pieces(content: Any, album: Album, where: str) -> Iterator[str]:
             continue
         text = part.get("text") if kind in ("text", "input_text") else None
         if not isinstance(text, str):
-            raise BadInput(f"{at} must be text, an image or audio, such as {{'type': 'text', 'text': ...}}")
+            raise BadInput(f"{at} {UNKNOWN_PART}")
         yield "\n" * after_text + text
         after_text = True
 

@@ -9,6 +9,7 @@ from rwkv_gpu.errors import BadInput
 ROLES = ("system", "user", "assistant", "tool")
 SILENT = ("assistant", "tool")  # roles whose content may be left out
 DEPTH = 32
+UNKNOWN_PART = "must be text, an image or audio, such as {'type': 'text', 'text': ...}"
 
 
 def plain(value: object, where: str, depth: int = DEPTH) -> Any:
@@ -64,7 +65,7 @@ def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
         parts: list[dict[str, Any]] = [_part(part) for part in content]
         for i, part in enumerate(parts):
             if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise BadInput(f"{where}[{i}] must be text, an image or audio, such as {{'type': 'text', 'text': ...}}")
+                raise BadInput(f"{where}[{i}] {UNKNOWN_PART}")
         return parts
     if not isinstance(content, str):
         raise BadInput(f"{where} is {content!r}; it must be a string or a list of text parts")

@@ -81,9 +81,9 @@ class StepResult(NamedTuple):
     def sampled(self, rows: range, logprobs: int) -> Iterator[Sampled]:
         """The tokens that the device has sampled for these rows, each with its `logprobs` most likely alternatives."""
         chosen = map(SampledRow.sampled, self.rows[rows.start : rows.stop])
-        return map(self._with_likeliest, chosen, rows, itertools.repeat(logprobs)) if logprobs else chosen
+        return map(self._with_most_likely, chosen, rows, itertools.repeat(logprobs)) if logprobs else chosen
 
-    def _with_likeliest(self, sampled: Sampled, row: int, logprobs: int) -> Sampled:
+    def _with_most_likely(self, sampled: Sampled, row: int, logprobs: int) -> Sampled:
         assert self.logits is not None, "log probabilities of alternatives need the logits"
         total = float(self.logits[row, sampled.token]) - sampled.logprob
         return sampled._replace(top=most_likely(self.logits[row], logprobs, total))

@@ -31,7 +31,7 @@ class Engine:
 
 
 class States:
-    """A store that is asked for every state."""
+    """A store that is always worth asking for a state."""
 
     def __init__(self) -> None:
         self.asked, self.hedged, self.kept, self.times, self.is_full = [], [], [], [], False

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
-@model_arguments(file=True)
+@model_arguments(file=True, weights=False)
 @shared("as_json", "device", "split", "context", "chunk_size", "kv", "states", "lora", "draft", "no_draft")
 @shared("draft_tokens", "mmproj", "no_mmproj")
 @shared("rope_scaling", "rope_scale", "yarn_orig_ctx", into=lambda **values: {"rope": RopeScaling(*values.values())})

@@ -14,6 +14,7 @@ from .echo import CONTROLS
 
 # Values of options that commands with models share.
 YES, CATALOGUE, MMPROJ, NO_MMPROJ = (f"rwkv_gpu.{name}" for name in ("yes", "catalogue", "mmproj", "no_mmproj"))
+HEADER = "rwkv_gpu.header"  # the name on the hub of the model of which only the header was read
 CHOICE = len(" [Y/n]: ")  # width of the choice that is printed after a question
 
 
@@ -45,6 +46,18 @@ def hub(**options: Any) -> Hub:
     """The hub that the environment names, with the options of the running command."""
     options = {"catalogue": chosen(CATALOGUE), "projectors": not (chosen(MMPROJ) or chosen(NO_MMPROJ)), **options}
     return Hub(**options)
+
+
+def header(name: str) -> str:
+    """Path of a copy of a model on the hub without its weights. It is deleted at the end of the command."""
+    from tempfile import TemporaryDirectory  # not needed to look up a name
+
+    from .printing import print_text
+
+    context = click.get_current_context()
+    context.meta[HEADER] = name
+    print_text(f"rwkv-gpu: {name} is not downloaded; only its header is read", err=True)
+    return str(hub(folder=context.with_resource(TemporaryDirectory(prefix="rwkv-gpu-"))).header(name))
 
 
 def pull(name: str, **options: Any) -> str:

@@ -24,6 +24,7 @@ from rwkv_gpu.vision.media_projector import MediaProjector, projector_of
 from rwkv_gpu.vision.projector import ARCHITECTURE
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
+from .folders import HEADER, chosen
 from .options import model_arguments, shared
 from .page import Page
 from .printing import print_facts, print_table
@@ -31,7 +32,7 @@ from .sizes import context_text
 
 
 @click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
-@model_arguments(file=True)
+@model_arguments(file=True, weights=False)
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @shared("as_json")
 @click.option(
@@ -44,6 +45,8 @@ def command(model: str, tensors: bool, device: str | None, as_json: bool) -> Non
     """
     with GGUFFile.open(model) as file:
         data = summary(file) | projector_facts(file)
+        if name := chosen(HEADER):
+            data["file"] = name
         shown = {label.replace("_", " "): _shown(value) for label, value in data.items()}
         try:
             need = needs(file) if device is None else needs_on(file, choices_of(device_names(device)))

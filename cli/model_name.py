@@ -16,7 +16,7 @@ from rwkv_gpu.llm.hub_names import BUILTIN, is_hub_name, is_path, is_preset
 from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.measure.sizes import sized
 
-from .folders import agreed, hub, pull, store
+from .folders import agreed, header, hub, pull, store
 from .printing import print_text
 
 # Neither spaces nor punctuation of sentences, and at least one digit, slash or colon.
@@ -48,16 +48,17 @@ class ModelName(FileName):
         return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
 
     @staticmethod
-    def file(name: str | None) -> str | None:
+    def file(name: str | None, *, weights: bool = True) -> str | None:
         """The GGUF file with that name; for a preset, the file of its model."""
-        path = ModelName.path(name)
+        path = ModelName.path(name, weights=weights)
         return ModelName.path(read_preset(path).base) if path is not None and is_preset(path) else path
 
     @staticmethod
-    def path(name: str | None, agree: Callable[[str, str], bool] = agreed) -> str | None:
+    def path(name: str | None, agree: Callable[[str, str], bool] = agreed, *, weights: bool = True) -> str | None:
         """The file with that name. A checkpoint is converted once. A model on the hub is pulled if missing.
 
-        One with a short name is pulled after a question, which `agree` asks.
+        One with a short name is pulled after a question, which `agree` asks. Without `weights`, a missing model is not
+        pulled; the path is that of a copy that has only the header.
         """
         if name == BUILTIN:
             return str(builtin_model())
@@ -65,6 +66,8 @@ class ModelName(FileName):
             return None
         here = hub()
         found = here.locate(name)
+        if isinstance(found, str) and not weights:
+            return header(found)
         if isinstance(found, str):
             return pull(found) if is_hub_name(name) else offer(name, found, agree)
         if found is None and not is_path(name):
@@ -98,10 +101,10 @@ class AdapterName(FileName):
 def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
     """Pulls a model if the user agrees: with --yes, or when asked."""
     entry = hub().names.entry(name)
-    size = f", {sized(entry.nbytes)}" if entry is not None and entry.hub_name == hub_name else ""
-    what = f"{hub_name}{size}"
+    size = sized(entry.nbytes) if entry is not None and entry.hub_name == hub_name else ""
+    what = f"{hub_name}{size and f', {size}'}"
     refusal = f"{name} is not downloaded yet ({what}): `rwkv-gpu pull {shlex.quote(name)}` downloads it, and so does -y"
-    if not agree(f"{name} is not downloaded yet. Download {what}?", refusal):
+    if not agree(f"{name} is not downloaded yet. Download {size or 'it'} from {hub_name.partition(':')[0]}?", refusal):
         raise click.exceptions.Exit(1)
     print_text(f"rwkv-gpu: downloading {what}", err=True)
     return pull(hub_name)

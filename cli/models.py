@@ -60,7 +60,7 @@ def command(words: tuple[str, ...], device: str, as_json: bool) -> None:
 
     With WORDs, only models whose name or description has them: `models code`, `models tools 4b`. The name of one model
     shows everything about it. Tokens per second are the most that the memory allows: the measured bandwidth, divided
-    by the bytes that a token reads. `rwkv-gpu fit NAME` computes the exact memory of a model that was pulled.
+    by the bytes that a token reads. `rwkv-gpu fit NAME` computes the exact memory.
     """
     catalogue = hub().names
     one = catalogue.entry(words[0]) if len(words) == 1 else None

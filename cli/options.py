@@ -261,14 +261,19 @@ def counts_option(
 
 
 def model_arguments(
-    *others: str, default: str | None = BUILTIN, instead: Sequence[str] = (), asks: bool = False, file: bool = False
+    *others: str,
+    default: str | None = BUILTIN,
+    instead: Sequence[str] = (),
+    asks: bool = False,
+    file: bool = False,
+    weights: bool = True,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds [MODEL.gguf] and following arguments; the function gets `model`, and `arguments` if there are others.
 
     The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
     [TEXT]... is any number. If an option in `instead` is given, no argument follows the model. With `asks`, the
     arguments are a question. A first argument that looks like a model's name must be a known one. With `file`, the
-    model is a GGUF file, also if a preset names it.
+    model is a GGUF file, also if a preset names it; without `weights`, the header of one on the hub is enough.
     """
 
     def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
@@ -301,7 +306,7 @@ def model_arguments(
             if others:
                 more["arguments"] = rest
             name = model_option if named else model or model_option or default
-            path = ModelName.file(name) if file else ModelName.path(name)
+            path = ModelName.file(name, weights=weights) if file else ModelName.path(name)
             return function(*given, model=path, **more)
 
         option = click.option(

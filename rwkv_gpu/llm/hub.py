@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,11 +107,15 @@ class Hub:
         """Downloads the missing files of a model; asks the hub which files it has."""
         return self.store.pull(name, self.repository, self._progress, file, projector=self.projectors)
 
-    def repository(self, name: str) -> "Repository":
-        """The repository OWNER/NAME."""
-        from .repository import Repository  # also imports HTTP and TLS
+    def header(self, name: str) -> Path:
+        """Path of a copy of a model without weights: enough to show what it is, and to compute its memory."""
+        return self.store.pull(name, partial(self.repository, headers=True), self._progress, projector=self.projectors)
 
-        return Repository(
+    def repository(self, name: str, *, headers: bool = False) -> "Repository":
+        """The repository OWNER/NAME. With `headers`, its downloads lack the weights."""
+        from .repository import Headers, Repository  # also imports HTTP and TLS
+
+        return (Headers if headers else Repository)(
             name,
             self.revision,
             endpoint=self.endpoint,

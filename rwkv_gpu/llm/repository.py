@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import BadInput, FileInUse
+from ..errors import BadInput, FileInUse, RwkvGpuError
+from ..gguf.scan import scan
+from ..gguf.source import Source
 from ..replace_file import put_in_place
 from ..writer_lock import WriterLock
 from .hub_names import ENDPOINT, is_model
@@ -27,6 +29,7 @@ from .transfer import PIECE, Pace, Part, Transfer
 PATIENCE = 15.0  # seconds without data after which a connection is closed
 WAIT = 0.2  # seconds between checks of a download by another program
 MOST_LISTED = 64 << 20  # size limit of a file list
+FIRST, MOST = 16 << 20, 256 << 20  # bytes of a file that are read first, and at most, to find its table of tensors
 
 Progress = Callable[[int, int], None]  # bytes received, and total
 
@@ -115,10 +118,9 @@ class Repository:
 
     def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
         """Appends to a part until it is complete; returns its SHA-256."""
-        url = f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
 
         def connect(start: int, stop: int | None) -> Any:
-            return self._get(url, start, stop)
+            return self._get(self._url(file), start, stop)
 
         try:
             part = Part(out)
@@ -133,6 +135,9 @@ class Repository:
             return part.close()
         except (OSError, http.client.HTTPException) as error:
             raise self._failed(error, file.path, path) from None
+
+    def _url(self, file: RemoteFile) -> str:
+        return f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
 
     def _get(self, url: str, start: int = 0, stop: int | None = None) -> Any:
         headers = {"User-Agent": "rwkv-gpu"}
@@ -164,6 +169,39 @@ class Repository:
             reason = error.strerror or reason
         kept = " what has arrived is kept, and the same command continues with it" if part and part.exists() else ""
         return BadInput(f"{what}{reason};{kept or ' check the network connection'}")
+
+
+class Headers(Repository):
+    """Downloads only what precedes the weights of GGUF files. The rest of a file is a hole, which takes no space."""
+
+    def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
+        size, data = min(FIRST, file.nbytes), b""
+        while not data or (size < min(MOST, file.nbytes) and not _has_header(target, size)):
+            size = min(4 * size, file.nbytes) if data else size
+            try:
+                with self._get(self._url(file), 0, size) as answer:
+                    data = answer.read(size)
+            except (OSError, http.client.HTTPException) as error:
+                raise self._failed(error, file.path) from None
+            progress(len(data), size)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open(target, "wb") as out:
+                    out.write(data)
+                    out.truncate(file.nbytes)
+            except OSError as error:
+                raise BadInput(f"{target}: cannot be written: {error.strerror}") from None
+
+
+def _has_header(path: Path, size: int) -> bool:
+    """True if the first bytes of a file have all that precedes its weights."""
+    source = Source(path)
+    try:
+        return all(tensor.offset <= size for tensor in list(scan(source).tensors.values())[:1])
+    except RwkvGpuError:
+        return False
+    finally:
+        source.close()
 
 
 def _size(path: Path) -> int:

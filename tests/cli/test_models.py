@@ -105,7 +105,7 @@ def test_the_cpu_is_measured_without_a_gpu(run, monkeypatch):
 
 def test_a_short_name_is_offered_and_pulled_and_then_used_by_every_command(run, tmp_path):
     file = tmp_path / "models" / "owner" / "name" / "tiny-Q4_K_M.gguf"
-    for command in (["run", "tiny:1m", "hi"], ["info", "tiny"], ["generate", "-p", "x", "--draft", "tiny:1m"]):
+    for command in (["run", "tiny:1m", "hi"], ["tokenize", "tiny", "a"], ["generate", "-p", "x", "--draft", "tiny:1m"]):
         refused = run(*command)
         assert refused.exit_code == 2
         assert f"`rwkv-gpu pull {command[-1] if '--draft' in command else command[1]}` downloads it" in refused.stderr
@@ -136,8 +136,8 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
         platform = sys.platform
 
     monkeypatch.setattr(folders, "sys", Terminal)
-    result = run("info", "tiny:1m", "--device", "cpu", input=typed)
-    assert "Download hf.co/owner/name:tiny-Q4_K_M.gguf, 7.6 MiB? [Y/n]" in result.stderr
+    result = run("tokenize", "tiny:1m", "the sea", input=typed)
+    assert "Download 7.6 MiB from hf.co/owner/name? [Y/n]" in result.stderr
     assert result.exit_code == code
 
 

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.llm import repository
 from tests.engine.test_adapters import write
 from tests.golden_files import golden
 from tests.llm.hub_server import serving
@@ -71,6 +72,23 @@ def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
         for name in ("one-F32:0", "one-F32", "adapter", "owner/adapter:F32")
     )
     assert adapted[0] == adapted[1] == adapted[2] != plain
+
+
+@pytest.mark.parametrize("name", [NAME, "owner/name"])
+@pytest.mark.parametrize("command", ["fit", "info"])
+def test_what_a_model_is_and_needs_is_known_without_its_weights(run, hub, tmp_path, monkeypatch, command, name):
+    monkeypatch.setattr(repository, "FIRST", 4096)  # too few bytes for the header
+    hub.asked.clear()
+    known = {"file", "available"}
+    result = run(command, name, "--json", "--device", "cpu")
+    whole = json.loads(run(command, "builtin", "--json", "--device", "cpu").stdout)
+    assert "only its header is read" in result.stderr
+    facts = json.loads(result.stdout)
+    assert facts.get("file", NAME).startswith("hf.co/owner/name")
+    assert {key: facts[key] for key in facts.keys() - known} == {key: whole[key] for key in whole.keys() - known}
+    sizes = [int(wanted.partition("-")[2]) + 1 for _, wanted in hub.asked]
+    assert sizes[:2] == [4096, 16384] and sizes[-1] < rwkv_gpu.builtin_model().stat().st_size
+    assert not [*tmp_path.rglob("*.gguf")]
 
 
 @pytest.mark.parametrize(

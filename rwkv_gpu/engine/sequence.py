@@ -266,7 +266,8 @@ class TokenSequence:
     def take_work(self) -> bool:
         """Takes the finished host result. Returns True if there is an update to deliver."""
         work, self.work = self.work, None
-        if work is None or self.finish_reason:
+        assert work is not None, "work has finished"
+        if self.finish_reason:
             return False
         try:
             sampled, self.mask, done = work.result()

@@ -161,7 +161,12 @@ def test_a_sequence_that_begins_at_any_position_has_only_the_pages_that_its_next
             first = max(0, length - (window - 1)) // PAGE
             assert pager.held(0).first == first, (window, length)
             assert pager.held(0).end == -(-length // PAGE)
-            assert pager.pool.free == PAGES - (pager.held(0).end - first)
+            needed = pager.held(0).end - first
+            assert pager.pool.free == PAGES - needed
+            Pager(needed, CONTEXT, window).begin(0, length)
+            if needed:
+                with pytest.raises(CacheFull, match=f"needs more pages than the {needed - 1} that are free"):
+                    Pager(needed - 1, CONTEXT, window).begin(0, length)
 
 
 def test_a_sequence_goes_back_as_far_as_its_pages_reach_and_not_one_position_further():

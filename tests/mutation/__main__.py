@@ -25,12 +25,25 @@ class Place:
 
     folder: str
     tests: tuple[str, ...]
+    on_gpu: tuple[str, ...] = ()  # tests on a GPU among them, of modules that run only there; others do not run
 
     def files(self, pattern: str) -> list[Path]:
         """Returns the files with some names, relative to the root."""
         return sorted(path.relative_to(ROOT) for path in (ROOT / self.folder).rglob(pattern))
 
 
+# Some tests of the code that only a GPU runs; each takes a few seconds.
+ON_GPU = (
+    "tests/engine/test_warm_up.py::test_a_",
+    "tests/engine/test_engine.py::test_biases_and_log_probabilities_read_no_logits_back[tiny-falcon-h1.gguf-gpu]",
+    "tests/engine/test_engine.py::test_another_engine_continues_from_an_exported_state[tiny-falcon-h1.gguf-gpu]",
+    "tests/engine/test_half_states.py::test_a_saved_state_is_float32_with_numbers_of_float16",
+    "tests/engine/test_heads.py::test_drafts_of_a_head_on_the_gpu_change_no_answer[qwen35]",
+    "tests/engine/test_main_memory.py::test_logits_equal_those_of_a_model_wholly_on_the_gpu",
+    "tests/engine/test_speculation.py::test_drafts_change_no_answer_on_the_gpu[llama-3]",
+    "tests/engine/test_split.py::test_a_gpu_and_numpy_give_the_logits_of_one_device",
+    "tests/engine/test_split.py::test_two_gpus_decode_ahead_as_one",
+)
 PLACES = {
     "engine": Place(
         "rwkv_gpu/engine",
@@ -42,6 +55,7 @@ PLACES = {
             "tests/llm/test_drafts.py",
             "tests/llm/test_split.py",
         ),
+        on_gpu=ON_GPU,
     ),
     "text": Place(
         "rwkv_gpu/text",
@@ -102,7 +116,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rwkv-gpu-mutation-") as name:
         copy_of(Path(name))
         job = Path(name) / "job"
-        job.write_bytes(pickle.dumps(([place.folder for place in places], tests, changes)))
+        on_gpu = tuple(test for place in places for test in place.on_gpu)
+        job.write_bytes(pickle.dumps(([place.folder for place in places], tests, on_gpu, changes)))
         environment = {**os.environ, "PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1"}
         subprocess.run([sys.executable, "-m", "tests.mutation.forks", str(job)], cwd=name, env=environment, check=True)
 

@@ -92,6 +92,11 @@ def near(change: Change, tests: Path) -> bool:
     return f"test_{module}" in tests.stem or re.search(imported, tests.read_text()) is not None
 
 
+def runs_without_gpu(item: pytest.Item) -> bool:
+    """True if a test needs no GPU, or `make test` runs it on one."""
+    return "quick" in item.keywords or "gpu" not in item.keywords
+
+
 def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
     """Runs one test as pytest does. Returns True if it passes."""
     before = item.session.testsfailed
@@ -102,13 +107,23 @@ def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
 class Forks:
     """A pytest plugin that runs tests only in forks."""
 
-    def __init__(self, folders: list[str], changes: dict[str, list[Change]]) -> None:
+    def __init__(self, folders: list[str], on_gpu: tuple[str, ...], changes: dict[str, list[Change]]) -> None:
         self.folders, self.changes = folders, changes  # changes by their names
+        self.on_gpu = on_gpu  # names of the tests on a GPU that run, or how they begin
         self.killers: dict[Path, Counter[int]] = {}  # tests that caught changes, by file
         self.sound: set[int] = set()  # tests that pass without changes
         self.recorded: set[Path] = set()  # files of tests
         self.seconds: dict[int, float] = {}  # seconds of each recorded test that passes
         self.lines: dict[str, dict[int, set[int]]] = {}  # recorded tests by file and line
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Selects the tests of `make test-all` that need no GPU, and those on a GPU that were named."""
+        items[:] = [
+            item
+            for item in items
+            if "slow" not in item.keywords and (item.nodeid.startswith(self.on_gpu) or runs_without_gpu(item))
+        ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -288,16 +303,14 @@ def code_of(change: Change, file: Path) -> CodeType | None:
 ARGUMENTS = [
     "-p",
     "no:cacheprovider",
-    "-m",
-    "quick or (long and not gpu)",
     "--timeout=0",
     "--hypothesis-profile=mutation",
 ]
 
 
 def main() -> None:
-    folders, tests, changes = pickle.loads(Path(sys.argv[1]).read_bytes())
-    sys.exit(pytest.main([*ARGUMENTS, *tests], plugins=[Forks(folders, changes)]))
+    folders, tests, on_gpu, changes = pickle.loads(Path(sys.argv[1]).read_bytes())
+    sys.exit(pytest.main([*ARGUMENTS, *tests], plugins=[Forks(folders, on_gpu, changes)]))
 
 
 if __name__ == "__main__":

@@ -189,7 +189,6 @@ class Pager:
 
     def begin(self, slot: int, length: int) -> None:
         """Creates a sequence of that length without contents: takes the pages that its next row sees."""
-        self.truncate(slot, 0)
         first = self._first_seen(length, slack=0) if self.window else 0
         if _pages(length) - first > self.pool.free:
             raise CacheFull(
@@ -224,7 +223,7 @@ class Pager:
         """Frees the pages before index `first`."""
         held = self.held(slot)
         count = first - held.first
-        if count > 0 and held.pages:
+        if count > 0:
             self.pool.release(held.pages[:count])
             self._held[slot] = HeldPages(first, held.pages[count:])
 

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, Drafting, kind_of
+from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, WEIGHT, Acceptance, Drafting, kind_of
 from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, Candidate, Measured, StepCosts, best_widths
-from rwkv_gpu.engine.speculation.gate import BLIND, SpeculationGate
-from rwkv_gpu.engine.speculation.lookup import LONGEST, SHORTEST, NgramIndex, PromptLookup
+from rwkv_gpu.engine.speculation.gate import BLIND, HOPEFUL, NEW, SPARING, TRIAL, SpeculationGate
+from rwkv_gpu.engine.speculation.lookup import LONGEST, RECENT, SHORTEST, NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculation import WINDOW
 from rwkv_gpu.engine.speculation.speculator import Speculator
@@ -271,6 +271,109 @@ def test_a_draft_model_drafts_while_its_shared_steps_pay():
     assert widths([(0.5, 9, 0.03)] * 2, 2, 64, seconds, 1.0) == [3, 3], "together 0.25, above 0.23; alone below 0.13"
     assert widths([(1.0, 9, 0.05)], 1, 64, seconds, 1.0) == [9]
     assert best_widths([Candidate(0.5, 9)], 1, 64, seconds, 1.0, without=0.4) == [0], "three tokens gain 0.875 in 1.3"
+
+
+def test_of_drafts_that_gain_the_same_the_shortest_is_chosen():
+    assert widths([(0.5, 1)], 1, 64, lambda rows: 0.5 + 0.5 * rows, 1.0) == [0]
+    assert widths([(1.0, 3)], 1, 64, lambda rows: float(rows), 1.0) == [0]
+
+
+def test_times_beyond_all_that_are_known_follow_from_the_nearest():
+    costs = StepCosts()
+    for rows in (4, 4, 4, 8, 8, 8):
+        costs.measured(rows, float(rows), ahead=True)
+    nearest = [(1, 4), (2, 4), (16, 8), (32, 8)]
+    for rows, known in nearest:
+        expected = known * (1 + GUESS * (rows - 1)) / (1 + GUESS * (known - 1))
+        assert costs.of(rows) == pytest.approx(expected, rel=1e-3), rows
+
+
+class Exact:
+    """Costs of one second for each row."""
+
+    def __init__(self, known: bool = True) -> None:
+        self.is_known = known
+
+    def known(self, _sequences: int) -> bool:
+        return self.is_known
+
+    def undrafted(self, _sequences: int) -> float:
+        return 1.0
+
+    def relative(self, rows: int, _sequences: int, _drafted: int = 0) -> float:
+        return float(rows)
+
+
+def decided(gate: SpeculationGate, costs: Exact) -> bool:
+    gate.decide([Drafting(MOST)], 1, costs)
+    return gate.on
+
+
+def test_drafts_are_off_as_soon_as_no_credit_is_left_and_on_as_soon_as_there_is_that_of_a_start():
+    gate, costs = SpeculationGate(watches=True), Exact()
+    assert decided(gate, costs)
+    gate.verified(1, 2, 1, costs)  # loses the credit of one step
+    assert not decided(gate, costs)
+    gate.watched(-3.0, 1)  # nothing was lost
+    gate.watched(0.5, 1)
+    assert not decided(gate, costs)
+    gate.watched(0.5, 1)
+    assert decided(gate, costs)
+
+
+@pytest.mark.parametrize(("gained", "share"), [(0, NEW), (11, NEW), (12, HOPEFUL), (99, HOPEFUL)])
+def test_each_loss_halves_what_a_step_saves_for_a_trial_and_full_credit_restores_it(gained, share):
+    gate, costs = SpeculationGate(), Exact()
+    gate.verified(1 + gained, 1, 1, costs)
+    for steps in (2 * TRIAL / share, 4 * TRIAL / share):
+        gate._credit = 0.0
+        assert not decided(gate, costs)
+        for _ in range(round(steps) - 1):
+            gate.undrafted(3, 3)
+        assert not decided(gate, costs)
+        for _ in range(2):
+            gate.undrafted(1, 1)
+        assert decided(gate, costs)
+
+
+def test_a_step_saves_at_least_a_little_and_debt_has_a_limit():
+    gate, costs = SpeculationGate(), Exact()
+    for _ in range(9):
+        gate._credit = 0.0
+        assert not decided(gate, costs)
+        assert gate._budget >= SPARING
+        gate._credit = gate._price
+        assert decided(gate, costs)
+    assert gate._budget == SPARING
+    gate.read(-5.0, 1, costs)  # a clock that goes back
+    gate.read(1000.0, 1, costs)
+    gate._credit = 0.0
+    assert not decided(gate, costs)
+    assert (gate._credit, gate._debt) == (-16.0, 0.0)
+
+
+def test_steps_without_drafts_are_measured_for_a_limited_time():
+    gate, costs = SpeculationGate(), Exact(known=False)
+    assert [decided(gate, costs) for _ in range(BLIND + 2)] == [False] * BLIND + [True] * 2
+
+
+def test_a_draft_counts_up_to_its_first_wrong_token():
+    for drafted, accepted, compared in ((3, 0, 1), (3, 2, 3), (3, 3, 3), (0, 0, 0)):
+        drafting = Drafting(MOST)
+        drafting.kind = 2
+        drafting.verified(drafted, accepted)
+        of_all = (accepted + WEIGHT * CHANCES[2]) / (compared + WEIGHT)
+        assert drafting.chance(2) == pytest.approx((accepted + WEIGHT * of_all) / (compared + WEIGHT))
+
+
+def test_the_latest_places_of_a_pair_are_compared():
+    """The longest match is at the oldest place that is still compared, or at the place before that."""
+    for others, run in ((RECENT - 1, 4), (RECENT, 2)):
+        index = NgramIndex()
+        ids = [1, 2, 3, 4, *(token for n in range(others) for token in (100 + n, 3, 4)), 1, 2, 3, 4]
+        for length in range(len(ids) + 1):
+            index.extend(ids[:length])
+        assert index.find(ids, 1) == ([100 if run == 4 else 1], run)
 
 
 def test_drafts_use_the_free_rows_of_a_plan():

@@ -212,6 +212,27 @@ def test_a_sequence_can_go_back_to_shortly_before_its_first_unknown_token(look_a
         store.release(kept)
 
 
+def test_a_sequence_begins_in_place_of_another_and_takes_nothing_if_it_is_empty():
+    store = SequenceStore(Pager(4, CONTEXT), StatePages(4, HELD), lambda copies, window=0: None)
+    store.prepare(Batch.of([(1, 0, [1] * (PAGE + 1))]))
+    store.begin(1, 3)
+    assert (store.length(1), store.free) == (3, (3, 3))
+    store.begin(1, 0)
+    assert (store.length(1), store.free) == (0, (4, 4))
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_sequence_without_its_beginning_goes_back_to_its_oldest_length_and_is_stored_from_there(slot):
+    for length, back in ((40, 40), (39, 0)):
+        store = SequenceStore(Pager(4, CONTEXT), None, lambda copies, window=0: None)
+        store.begin(slot, 50, 40)
+        kept = store.keep(slot, length)
+        assert (kept.length if kept else 0) == back
+        assert store.truncate(slot, length) == back
+        store.prepare(Batch.of([(slot, back, [1] * 5)]))
+        assert store.truncate(slot, 2) == (0 if back else 2), "a sequence that began anew has all positions"
+
+
 def test_too_few_states_raise_before_any_is_allocated():
     store = SequenceStore(None, StatePages(2, 2), lambda copies, window=0: None)
     store.prepare(Batch.of([(0, 0, [1])]))

@@ -1,5 +1,7 @@
 """The default context is the model's trained context if it fits, otherwise the largest that fits."""
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,14 +9,14 @@ import pytest
 from rwkv_gpu.engine import fit as module
 from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_CONTEXT, CacheConfig, within_bindings
 from rwkv_gpu.engine.cache.kv import GpuKVCache
-from rwkv_gpu.engine.fit import Companions, default_chunk, fit, with_context
+from rwkv_gpu.engine.fit import Companions, Fit, default_chunk, fit, with_context
 from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.errors import OutOfMemory
-from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampler_state import GpuSamplerState
+from rwkv_gpu.ops.vocabulary import PAGE
 from tests.measure.tiny import EVERY, opened_layers
 
 NAME = "qwen3-0.6b-q4_k_m"
@@ -27,13 +29,16 @@ def opened():
         yield file, load_model(file)
 
 
+def virtual(**limits) -> VirtualDevice:
+    """Returns a device that shares its memory with the host."""
+    device = VirtualDevice(replace(LIMITS["h200"], **limits))
+    device.adapter = SimpleNamespace(kind="IntegratedGPU", index=0)
+    return device
+
+
 @pytest.fixture(params=["cpu", "gpu"])
-def device(request, adapter):
-    if request.param == "cpu":
-        yield None
-        return
-    with Device(adapter) as device:
-        yield device
+def device(request):
+    return None if request.param == "cpu" else virtual()
 
 
 def context_of(device, file, model, **options):
@@ -93,6 +98,66 @@ def test_caches_are_bounded_if_free_memory_is_unknown(opened, device, monkeypatc
     assert DEFAULT_CONTEXT <= context <= model.context
     config_bytes = loaded(device, file, model).state
     assert config_bytes <= module.UNKNOWN
+
+
+@pytest.mark.parametrize(("drafts", "projector"), [(False, 0), (False, 1000), (True, 0)])
+def test_the_context_grows_with_each_byte_that_its_pages_need(opened, device, monkeypatch, drafts, projector):
+    """A draft model has its own weights, and pages of each sequence."""
+    file, model = opened
+    page_bytes, _ = CacheConfig.of(model).each(model.caches, model.states)
+    tokens, models = 6 * module.STEP, 1 + drafts
+    pages = tokens // PAGE * page_bytes * (1 + 3 * drafts)
+    nbytes = math.ceil((models * module.weights_bytes(device, file, model) + projector + pages) / module.SHARE)
+    companions = Companions(draft=(file, model) if drafts else None, projector=projector)
+    for less, context in ((0, tokens), (2, tokens - module.STEP)):
+        free(monkeypatch, nbytes - less)
+        assert context_of(device, file, model, companions=companions, slots=3) == context
+
+
+@pytest.mark.parametrize("limit", ["max_binding", "max_buffer"])
+def test_a_device_binds_the_keys_of_the_context(opened, monkeypatch, limit):
+    file, model = opened
+    free(monkeypatch, LONG)
+    nbytes = 8 * module.STEP // PAGE * CacheConfig.of(model).page_bytes(model.caches[0])
+    assert context_of(virtual(**{limit: nbytes}), file, model) == 8 * module.STEP
+    assert context_of(virtual(**{limit: nbytes - 1}), file, model) == 7 * module.STEP
+
+
+@pytest.mark.parametrize(
+    ("options", "pages", "context", "tokens"),
+    [
+        ({}, 100_000, 10_000, 10_000),
+        ({}, 157, 10_000, 10_000),
+        ({}, 156, 9216, 9216),
+        ({}, 3, 4096, 4096),
+        ({"context": 300}, None, 300, 300),
+        ({"context": 300, "tokens": 900}, None, 300, 900),
+        ({"tokens": 900}, None, 900, 900),
+        ({"tokens": 20_000}, None, 10_000, 20_000),
+    ],
+)
+def test_the_default_context_is_a_round_number_or_that_of_the_training(options, pages, context, tokens):
+    model = SimpleNamespace(context=10_000, caches=("keys",))
+    found = module.completed(model, options, lambda: pages)
+    assert (found["context"], found["tokens"]) == (context, tokens)
+    assert module.completed(SimpleNamespace(context=None, caches=()), {}, lambda: 0)["context"] is None
+
+
+NEEDS = ("weights", "adapters", "cache", "state", "scratch", "draft", "projector")
+
+
+@pytest.mark.parametrize("host", [0, 50])
+def test_a_model_fits_if_there_is_memory_for_all_its_parts(host):
+    fit = Fit(None, **{name: 1 << n for n, name in enumerate(NEEDS)}, available=127, host=host, host_available=host)
+    fit.check()
+    assert fit.needed == 127 and fit.fits
+    assert {*fit.parts} == {*NEEDS} - {"cache"}
+    assert {*replace(fit, adapters=0, draft=0, projector=0).parts} == {"weights", "state", "scratch"}
+    for less in (replace(fit, available=126), replace(fit, host=51)):
+        assert not less.fits
+        with pytest.raises(OutOfMemory, match="127 bytes"):
+            less.check()
+    assert replace(fit, available=None, host_available=None).fits
 
 
 def test_the_pool_of_tokens_bounds_the_context(opened):

@@ -131,6 +131,58 @@ def test_each_entry_stores_its_longest_stored_prefix(data):
     assert store.free == (400, 14), "pages leaked"
 
 
+def attending(most_bytes: int = 1 << 30) -> tuple[SequenceStore, PrefixCache]:
+    """Returns a store of a model with attention alone, and its prefix cache, in which a page has one byte."""
+    store = SequenceStore(Pager(9, 9 * PAGE), None, lambda copies, window=0: None)
+    return store, PrefixCache(store, most_bytes, 1, 1, 0)
+
+
+def put(store: SequenceStore, prefixes: PrefixCache, ids: list[int], *, wanted: bool = False) -> None:
+    """Stores a text without looking for its beginning."""
+    store.prepare(Batch.of([(0, 0, ids)]))
+    prefixes.store(ids, store.keep(0, len(ids)), wanted=wanted)
+    store.forget(0)
+
+
+def test_of_texts_with_a_common_beginning_a_model_with_attention_stores_the_longest():
+    store, prefixes = attending()
+    text = list(range(3 * PAGE))
+    for end, wanted in ((PAGE, True), (2 * PAGE, False), (PAGE, False)):
+        put(store, prefixes, text[:end], wanted=wanted)
+    put(store, prefixes, [7] * PAGE)
+    assert lengths(prefixes) == [PAGE, 2 * PAGE]
+    assert store.free == (6, 0)
+    assert [entry.wanted for entry in prefixes.entries] == [True, False], "its beginning was requested"
+    put(store, prefixes, [7] * PAGE, wanted=True)
+    assert [entry.wanted for entry in prefixes.entries] == [True, True]
+    prefixes.forget(text)
+    assert (lengths(prefixes), store.free) == ([PAGE], (8, 0))
+
+
+def test_a_cache_holds_as_many_bytes_and_states_as_it_may():
+    for pages, stays in ((2, True), (3, False)):
+        store, prefixes = attending(2)
+        put(store, prefixes, list(range(pages * PAGE)))
+        assert bool(prefixes) == stays
+    assert [attending(most)[1].stores for most in (0, 1)] == [False, True]
+    assert [stored(states)[1].stores for states in (0, 1)] == [False, True]
+
+
+def test_a_state_is_cheaper_to_lose_once_its_beginning_is_stored():
+    store, prefixes = stored()
+    long, other = list(range(200)), list(range(1000, 1150))
+    for ids in (long, other, long[:100]):  # after the last, the first costs 100 tokens, and was used before it
+        put(store, prefixes, ids)
+    for left in ([100, 150], [150], []):
+        prefixes.evict()
+        assert lengths(prefixes) == left
+
+
+def test_keys_are_the_same_on_every_machine():
+    """States that other machines have stored are found by digests of keys."""
+    assert key_of([1, 0x203]).hex() == "0000000000000001" + "0000000000000203"
+
+
 def reused(engine: Engine, ids: list[int], *, keep: bool = False, most: int = 1) -> int:
     """Answers a request. Returns how many tokens of its prompt were reused."""
     engine.add(Request(ids, SamplingParams(max_tokens=most), keep=keep))

@@ -58,6 +58,10 @@ def test_every_numeric_field_has_a_range():
         ({"logit_bias": {"a": 1}}, "logit_bias names 'a'"),
         ({"logit_bias": {1: math.inf}}, "logit_bias of token 1 is inf"),
         ({"logit_bias": {1: math.nan}}, "logit_bias of token 1 is nan"),
+        ({"lora": ["a"]}, "lora is"),
+        ({"lora": {1: 1.0}}, "lora of 1 is 1.0"),
+        ({"lora": {"a": 1001}}, "lora of 'a' is 1001"),
+        ({"logits_processors": [len, 3]}, "logits_processors holds 3"),
     ],
 )
 def test_other_bad_values_are_refused_naming_the_field(settings, message):
@@ -79,6 +83,8 @@ def test_settings_are_converted_to_strict_types():
     assert params.stop_ids == {1, 2}
     assert dict(params.logit_bias) == {3: 1.0}
     assert type(params.top_k) is int
+    assert SamplingParams(logits_processors=len).logits_processors == (len,)
+    assert SamplingParams(lora={"a": 1, "b": np.float32(-1000)}).lora == {"a": 1.0, "b": -1000.0}
     hash(params)
 
 
@@ -86,6 +92,9 @@ def test_more_stop_ids_change_nothing_else():
     given = SamplingParams(temperature=0.5, stop=("a",), stop_ids=(1,), logit_bias={2: 1.0}, seed=3, lora={"b": 1})
     assert given.ending_at(frozenset({4})) == dataclasses.replace(given, stop_ids={1, 4})
     assert given.ending_at(frozenset({1})) is given
+    assert given.ending_at(frozenset({1}), frozenset({7})).logit_bias == {2: 1.0, 7: -math.inf}
+    ignoring = dataclasses.replace(given, ignore_eos=True).ending_at(frozenset({4}), frozenset({7}))
+    assert (ignoring.stop_ids, ignoring.logit_bias) == ({1}, {2: 1.0, 4: -math.inf, 7: -math.inf})
 
 
 def test_a_value_that_equals_the_default_is_checked_and_converted_too():

@@ -1,7 +1,9 @@
 """One model over several devices, in the library and the command line."""
 
 import json
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -9,11 +11,14 @@ from click.testing import CliRunner
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT
-from rwkv_gpu.engine.fit import SHARE
+from rwkv_gpu.engine.fit import SHARE, STEP
 from rwkv_gpu.engine.split_layout import Layout, choices_of, device_names, first_layers, lay_out, shares_of
 from rwkv_gpu.errors import BadInput, NoAdapter, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import Adapter, Choice
+from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.vocabulary import PAGE
 from tests.engine.test_adapters import write
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import U32
@@ -150,13 +155,19 @@ def test_any_shares_that_are_numbers_are_shares(split):
     assert first_layers(shares_of(split, 2), 4) in ([0, 1], [0, 2])
 
 
+def long_context(folder: Path) -> Path:
+    """Writes a model with a long context."""
+    parts = take_apart((OWN / "tiny-llama.gguf").read_bytes())
+    parts.set("llama.context_length", U32, 1 << 20)
+    path = folder / "long.gguf"
+    path.write_bytes(parts.built())
+    return path
+
+
 @pytest.fixture
 def laid_out(monkeypatch, tmp_path):
     """Returns a layout with two parts in main memory, of which a given amount is free, for a long-context model."""
-    parts = take_apart((OWN / "tiny-llama.gguf").read_bytes())
-    parts.set("llama.context_length", U32, 1 << 20)
-    path = tmp_path / "long.gguf"
-    path.write_bytes(parts.built())
+    path = long_context(tmp_path)
 
     def make(available: int, **options) -> Layout:
         monkeypatch.setattr("rwkv_gpu.engine.split_layout.host_available", lambda: available)
@@ -185,6 +196,60 @@ def test_the_default_context_uses_the_memory_that_all_parts_leave(laid_out):
         assert layout.options["context"] > before
         before = layout.options["context"]
     assert before > DEFAULT_CONTEXT
+
+
+def test_the_default_context_grows_with_each_byte_that_its_pages_need(laid_out):
+    [first, second] = laid_out(1 << 40, context=STEP).fits
+    pages, tokens = (first.state + second.state) // (STEP // PAGE), 6 * STEP
+    nbytes = math.ceil((first.weights + second.weights + tokens // PAGE * pages) / SHARE)
+    assert laid_out(nbytes).options["context"] == tokens
+    assert laid_out(nbytes - 2).options["context"] == tokens - STEP
+
+
+@pytest.fixture
+def on_gpus(monkeypatch, tmp_path):
+    """Lays a model out on virtual GPUs with memories of these sizes."""
+    path = long_context(tmp_path)
+
+    def make(*memories: int, kind: str = "DiscreteGPU", **options) -> Layout:
+        choices, free = [], {}
+        for index, memory in enumerate(memories):
+            choices.append(Choice(Adapter(index, f"gpu {index}", "Vulkan", kind, ""), ""))
+            free[index] = memory
+
+        def opened_gpu(adapter: Adapter) -> VirtualDevice:
+            device = VirtualDevice(replace(LIMITS["h200"], max_binding=options.get("binding", (2 << 30) - 4)))
+            device.adapter = adapter
+            return device
+
+        monkeypatch.setattr("rwkv_gpu.engine.split_layout.device_available", lambda gpu: free[gpu.adapter.index])
+        more = {name: value for name, value in options.items() if name != "binding"}
+        with GGUFFile.open(path) as file:
+            return lay_out(file, load_model(file), choices, [1] * len(memories), opened_gpu, **more)
+
+    return make
+
+
+def test_the_part_with_the_least_memory_bounds_the_context_unless_parts_share_one_memory(on_gpus):
+    [first, second] = on_gpus(1 << 40, 1 << 40, context=STEP).fits
+    tokens, needed = 6 * STEP, []
+    for one in (first, second):
+        needed.append(math.ceil((one.weights + tokens // PAGE * (one.state // (STEP // PAGE))) / SHARE))
+    for less, context in (((0, 0), tokens), ((2, 0), tokens - STEP), ((0, 2), tokens - STEP)):
+        layout = on_gpus(needed[0] - less[0], needed[1] - less[1])
+        assert layout.options["context"] == context
+        assert [one.available for one in layout.fits] == [needed[0] - less[0], needed[1] - less[1]]
+    shared = on_gpus(sum(needed), sum(needed), kind="IntegratedGPU")
+    assert shared.options["context"] == tokens
+    shared = on_gpus(1 << 40, 1 << 40, kind="IntegratedGPU", context=STEP)
+    assert shared.fits[1].available == (1 << 40) - shared.fits[0].needed
+
+
+def test_the_keys_of_each_layer_are_in_one_binding(on_gpus):
+    layout = on_gpus(1 << 40, 1 << 40, context=6 * STEP)
+    keys = layout.fits[0].state // 2 // len(layout.parts[0].caches)
+    assert on_gpus(1 << 40, 1 << 40, binding=keys).options["context"] == 6 * STEP
+    assert on_gpus(1 << 40, 1 << 40, binding=keys - 1).options["context"] == 5 * STEP
 
 
 def test_a_model_is_split_only_where_one_device_is_too_small_and_then_in_balance(monkeypatch):

@@ -107,6 +107,7 @@ LONG = {
     "text/test_grammar_closing.py",
     "text/test_hostile_templates.py",
 }
+RUNS_ON = {"opening", "where", "any_runner"}  # parameters that have "cpu" for a case without a GPU
 END = "test_session_translates.py"  # checks the shaders that all other tests compiled
 
 MOST_PIPELINES = 50  # maximum pipelines of all devices, some 7 MB each on a software GPU; a test needs few at a time
@@ -122,7 +123,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def uses_gpu(item: pytest.Item) -> bool:
     """True if a test opens a device: it has a device fixture, or the marker `gpu` if it starts a command."""
-    on_cpu = hasattr(item, "callspec") and item.callspec.params.get("opening") == "cpu"
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    on_cpu = any("cpu" in (value if isinstance(value, tuple) else [value]) for value in map(params.get, RUNS_ON))
     return "gpu" in item.keywords or ("adapter" in item.fixturenames and not on_cpu)
 
 
@@ -159,7 +161,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Collects, for `make test`, one case of each test on a GPU that it will not run, instead of all."""
-    chosen = "opening" in metafunc.fixturenames or metafunc.definition.get_closest_marker("quick")
+    chosen = not RUNS_ON.isdisjoint(metafunc.fixturenames) or metafunc.definition.get_closest_marker("quick")
     if only_quick(metafunc.config) and "adapter" in metafunc.fixturenames and not chosen:
         metafunc.parametrize = lambda *_, **__: None  # type: ignore[method-assign]
 

@@ -48,10 +48,10 @@ def runner(request) -> Runner:
     return small(BOTH, "split") if request.param == "split" else small(request.param)
 
 
-@pytest.fixture(params=[*itertools.product(TINY, ("cpu", "gpu")), (BOTH, "split")], ids="-".join)
+@pytest.fixture(params=[*itertools.product(TINY, ("cpu", "gpu")), (BOTH, "cpu", "split")], ids="-".join)
 def any_runner(request, adapter) -> Iterator[Runner]:
-    name, where = request.param
-    made = small(name, {"gpu": adapter, "split": "split"}.get(where))
+    name, *where = request.param
+    made = small(name, {"gpu": adapter, "split": "split"}.get(where[-1]))
     yield made
     made.close()
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.text.thinking import CALLED, TOOL, begun
-from rwkv_gpu.text.tool_values import NAMESPACE, gemma_prefix, gemma_values, minimax_elements, python_calls, typed
+from rwkv_gpu.text.tool_values import (
+    DECODER,
+    NAMESPACE,
+    gemma_prefix,
+    gemma_values,
+    minimax_elements,
+    python_calls,
+    typed,
+)
 
 Schemas = Mapping[str, Mapping[str, Any]]  # parameter schemas of each tool, by name
 
@@ -296,11 +304,11 @@ def cut_calls(text: str, whole: Sequence[Call], schemas: Schemas) -> list[Call]:
 
     `whole` are the complete calls of a text that is not JSON.
     """
-    found, at, decoder = list[Call](), 0, json.JSONDecoder(strict=False)
+    found, at = list[Call](), 0
     while True:
         at = len(text) - len(text[at:].lstrip(" \t\r\n,;["))
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, at = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             break
         call = _as_call(value)
@@ -321,7 +329,7 @@ def _open(name: re.Match[str], after: str, schemas: Schemas) -> Call:
     if name.lastgroup == "gemma":
         return Call(called, gemma_prefix(written))
     try:
-        return Call(called, written[: json.JSONDecoder(strict=False).raw_decode(written)[1]])
+        return Call(called, written[: DECODER.raw_decode(written)[1]])
     except (ValueError, RecursionError):
         return Call(called, "" if after.startswith("(") else written)
 
@@ -340,14 +348,13 @@ def _as_call(value: Any) -> Call | None:
 
 def _values(text: str) -> list[Any]:
     """The JSON values in a text, separated by white space, commas or semicolons; empty if it contains anything else."""
-    decoder, at = json.JSONDecoder(strict=False), 0
-    found: list[Any] = []
+    found, at = list[Any](), 0
     while True:
         at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,;"))
         if at >= len(text):
             return found
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, at = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             return []
         found.append(value)

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,12 @@ from rwkv_gpu.text.thinking import begun
 NAMESPACE = "]<]minimax[>["  # precedes each mark of MiniMax-M3
 DEEPEST = 64  # elements inside each other
 LONGEST = 1 << 16  # characters of calls that are parsed as Python
+_LARGEST = sys.float_info.max
+_INFINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST}
+# Reads JSON that is to be written again. JSON has no infinite numbers, and no NaN.
+DECODER = json.JSONDecoder(
+    strict=False, parse_float=lambda text: min(max(float(text), -_LARGEST), _LARGEST), parse_constant=_INFINITE.get
+)
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _QUOTE = '<|"|>'  # around a text in Gemma 4's notation
 _GEMMA = re.compile(r'<\|"\|>(.*?)<\|"\|>|([A-Za-z_][\w.-]*)(?=\s*:)', re.DOTALL)
@@ -51,7 +58,7 @@ def _python_value(node: ast.expr) -> Any:
 def gemma_values(text: str) -> Any:
     """Converts {key:<|"|>text<|"|>,other:2} to JSON; None for anything else."""
     try:
-        return json.loads(_quoted(text))
+        return DECODER.decode(_quoted(text))
     except (ValueError, RecursionError):
         return None
 
@@ -111,6 +118,6 @@ def typed(text: str, schema: Any) -> Any:
     if isinstance(schema, dict) and schema.get("type") == "string":
         return text
     try:
-        return json.loads(text)
+        return DECODER.decode(text)
     except (ValueError, RecursionError):
         return text

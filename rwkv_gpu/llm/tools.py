@@ -87,14 +87,14 @@ class Tools:
         again = f"({between} call)*" if self.parallel and between else ""
         rest = f"{before} call {again} {end}"
         rules = self._calls(form.name, tokenizer)
-        kind: Kind = "lark" if form.name in _HEAD else "calls"  # elements hold any text
+        kind: Kind = "tagged" if form.name in _HEAD else "calls"  # elements hold any text
         if self.required:
             return Form(kind, f"start: {_literal(opening, tokenizer)} {rest}\n{rules}"), ""
         if schema is not None:
             choice = f"start: answer | {_literal(opening, tokenizer)} {rest}"
             return Form(kind, f"{choice}\nanswer: %json {_compact(_parsed(schema.source))}\n{rules}"), ""
         if form.bare:
-            return Form("lark", f"start: /[^{{](.|\\n)*/ | {rest}\n{rules}"), ""
+            return Form("tagged", f"start: /[^{{](.|\\n)*/ | {rest}\n{rules}"), ""
         return Form(kind, f"start: {rest}\n{rules}"), opening
 
     def _in_channels(self, tokenizer: Tokenizer) -> tuple[Form, str | None]:
@@ -132,37 +132,54 @@ class Tools:
                 for tool, schema in each
             ]
         elif name in ("glm", "qwen3-coder"):
-            return self._tagged(name)
+            return self._tagged(name, tokenizer)
         else:
             key = "parameters" if name == "llama3" else "arguments"
             each_rule = [_json_call(tool, key, schema) for tool, schema in each]
         return "call: " + "\n    | ".join(each_rule)
 
-    def _tagged(self, name: str) -> str:
+    def _tagged(self, name: str, tokenizer: Tokenizer) -> str:
         """Rules for calls with arguments as XML elements.
 
         They fix the names and order of arguments, and the types of their values.
         """
         rules, calls = [], []
+        before, after = _ELEMENT[name]
+        end = _literal(after, tokenizer)
         for n, (tool, schema) in enumerate(self.schemas.items()):
-            properties = schema.get("properties") or {}
+            shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
             needed = schema.get("required") or []
             parts = []
-            for k, (key, described) in enumerate(properties.items()):
-                kind = described.get("type") if isinstance(described, dict) else None
-                value = "TEXT" if kind == "string" else f"%json {_compact(described)}"
-                if kind == "number" and not BOUNDS & described.keys():
-                    value = "NUMBER"
-                before, after = _ELEMENT[name]
-                rules.append(f'p{n}_{k}: "{before.format(key=_escaped(key))}" {value} "{after}"')
-                parts.append(f"p{n}_{k}" + ("" if key in needed else "?"))
-            head, tail = _HEAD[name]
-            calls.append(f'"{head.format(name=tool)}" {" ".join(parts)} "{tail}"')
-        return "\n".join(["call: " + "\n    | ".join(calls), *rules, "TEXT: /[^<]*/", NUMBER])
+            for k, (key, described) in enumerate((schema.get("properties") or {}).items()):
+                part, text = f"p{n}_{k}", isinstance(described, dict) and described.get("type") == "string"
+                if text:
+                    lazy = "" if end.startswith("<[") else "[lazy]"  # a control token ends any text
+                    rules.append(f"v{part}{lazy}: {_free_text(described)} {end}")
+                else:
+                    described = {**shared, **described} if isinstance(described, dict) else described
+                    rules.append(f"v{part}: %json {_compact(described)} {end}")
+                rules.append(f"{part}: {_literal(before.format(key=key), tokenizer)} v{part}")
+                parts.append(part + ("" if key in needed else "?"))
+            head, tail = (_literal(text.format(name=tool), tokenizer) for text in _HEAD[name])
+            calls.append(f"{head} {' '.join(parts)} {tail}")
+        return "\n".join(["call: " + "\n    | ".join(calls), *rules])
 
 
-BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const"}
-NUMBER = r"NUMBER: /-?(0|[1-9][0-9]{0,23})(\.[0-9]{1,24})?([eE][-+]?[0-9]{1,2})?/"
+def _free_text(schema: dict[str, Any]) -> str:
+    """A string as an element holds it: without quotes."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return "(" + " | ".join(f'"{_escaped(value)}"' for value in values if isinstance(value, str)) + ")"
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
+        begins, ends = pattern.startswith("^"), pattern.endswith("$")
+        pattern = pattern[begins : len(pattern) - ends].replace("/", r"\/")
+        return f"/{'' if begins else ANYTHING}({pattern}){'' if ends else ANYTHING}/"
+    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    return f"/(.|\\n){{{least},{most}}}/" if least or most != "" else f"/{ANYTHING}/"
+
+
+ANYTHING = r"(.|\n)*"
 # By form: text before all calls, before each call, between calls, and after all.
 _JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
 _WITHOUT_GRAMMAR = "gemma4", "lfm2", "minimax", "minimax-m3", "muse", "dsml", "seed"
@@ -190,10 +207,10 @@ _FORMS: dict[str, tuple[str, str, str, str]] = {
 _TO = "to=functions."
 _HEADERS = (" <|constrain|>json<|message|>", "<|channel|>commentary <|constrain|>json<|message|>", "<|message|>")
 _ANALYSIS = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
-_HEAD = {"glm": ("{name}\\n", ""), "qwen3-coder": ("<function={name}>\\n", "</function>")}
+_HEAD = {"glm": ("{name}\n", ""), "qwen3-coder": ("<function={name}>\n", "</function>")}
 _ELEMENT = {
-    "glm": ("<arg_key>{key}</arg_key>\\n<arg_value>", "</arg_value>\\n"),
-    "qwen3-coder": ("<parameter={key}>\\n", "\\n</parameter>\\n"),
+    "glm": ("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n"),
+    "qwen3-coder": ("<parameter={key}>\n", "\n</parameter>\n"),
 }
 
 

@@ -18,8 +18,8 @@ from rwkv_gpu.text.gbnf import token_names
 from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
 from rwkv_gpu.text.grammar_worker import Reply
 
-# calls: a lark grammar of JSON and forced text; channels: the same after reasoning (Harmony)
-Kind = Literal["schema", "regex", "lark", "gbnf", "calls", "channels"]
+# calls: a lark grammar of JSON and forced text; channels: the same after reasoning (Harmony); tagged: with free text
+Kind = Literal["schema", "regex", "lark", "gbnf", "calls", "channels", "tagged"]
 Words = npt.NDArray[np.uint32]
 
 HIDDEN = b"\xff"  # llguidance does not match tokens that begin with this byte as text

@@ -20,9 +20,10 @@ CLASSES = 48  # classes of tokens tested, those with the most tokens first
 SEARCHES = 8  # tokens per step for which another end is searched
 KNOWN = 64  # masks whose effect on the end is remembered
 DIGITS = 24  # digits of a number in a row
+AFTER_DIGITS = (*(bytes([byte]) for byte in b"0123456789.eE,}] \t\r\n<\xff"), b"")  # first bytes; control tokens: 0xFF
 EACH = 64  # if fewer tokens are allowed, each of them is tested
 # Bytes, sorted by how soon they end JSON: outside strings, and inside.
-OUTSIDE = b'}]ntf0123456789":,-.eE+[{'
+OUTSIDE = b'}],ntf0123456789":-.eE+[{'
 INSIDE = b'"'
 ESCAPED = b'n"\\/bfrtu'
 # Properties that make tokens similar: letters, digits, other characters, and bytes of incomplete characters.
@@ -39,15 +40,14 @@ Split = Callable[[bytes], list[int]]
 
 
 class Text:
-    """Position within JSON text: inside a string or not, after a backslash or not, and digits outside strings."""
+    """Position within JSON text: inside a string or not, after a backslash or not."""
 
     def __init__(self, inside: bool = False, escaped: bool = False) -> None:
-        self.inside, self.escaped, self.digits = inside, escaped, 0
+        self.inside, self.escaped = inside, escaped
 
     def feed(self, data: bytes) -> None:
         """Advances by some bytes."""
         for byte in data:
-            self.digits = self.digits + 1 if 0x30 <= byte <= 0x39 and not self.inside else 0
             if self.escaped:
                 self.escaped = False
             elif byte == 0x5C:
@@ -77,6 +77,11 @@ class Kinds:
     def digits(self) -> int:
         """The tokens that begin with a digit."""
         return _bits([token for token, piece in enumerate(self.tokens) if piece[:1].isdigit()])
+
+    @cached_property
+    def text(self) -> int:
+        """The tokens that cannot follow a digit of a number in JSON, nor end the answer."""
+        return _bits([token for token, piece in enumerate(self.tokens) if piece[:1] not in AFTER_DIGITS])
 
     @cached_property
     def sets(self) -> list[int]:
@@ -111,6 +116,26 @@ def _bits(tokens: Sequence[int]) -> int:
     return int.from_bytes(data, "little")
 
 
+class Digits:
+    """Ends a number after too many digits in a row. It needs no position: elsewhere, other text is allowed, too."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds, self._row = kinds, 0
+
+    def accept(self, token: int) -> None:
+        """Advances by a generated token."""
+        piece = self._kinds.tokens[token]
+        row = len(piece) - len(piece.rstrip(b"0123456789"))
+        self._row = row + self._row if row == len(piece) else row
+
+    def narrow(self, matcher: Any, mask: bytes, left: int) -> bytes:  # noqa: ARG002
+        """The mask without digits in a number that has too many, unless only digits may follow."""
+        allowed = int.from_bytes(mask, "little") if self._row >= DIGITS else 0
+        if not allowed or allowed & self._kinds.text:
+            return mask
+        return (allowed & ~self._kinds.digits or allowed).to_bytes(len(mask), "little")
+
+
 class Closing:
     """One answer: its known end, and the distance to it. It begins after an opening text."""
 
@@ -139,15 +164,9 @@ class Closing:
             del self._end[0]
 
     def narrow(self, matcher: Any, mask: bytes, left: int) -> bytes:
-        """The mask without tokens after which the answer could not end within `left` tokens, including this one.
-
-        It also excludes digits after too many digits in a row, unless only digits may follow.
-        """
+        """The mask without tokens after which the answer could not end within `left` tokens, including this one."""
         if self._opening:
             return mask
-        if self._text.digits >= DIGITS:
-            allowed = int.from_bytes(mask, "little")
-            mask = (allowed & ~self._kinds.digits or allowed).to_bytes(len(mask), "little")
         self._age += 1
         if left > FAR + 4 * self._length and self._age < OFTEN:
             return mask

@@ -18,7 +18,7 @@ from typing import IO, Any
 from rwkv_gpu.errors import BadGrammar
 from rwkv_gpu.text.closed_schema import closed
 from rwkv_gpu.text.gbnf import to_lark
-from rwkv_gpu.text.grammar_closing import Closing, Kinds
+from rwkv_gpu.text.grammar_closing import Closing, Digits, Kinds
 
 COMPILED = 16  # grammars that stay compiled for later requests
 REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth caching
@@ -64,11 +64,11 @@ class Pieces:
 
 
 class Session:
-    """One answer: a matcher, and the distance to the answer's shortest end."""
+    """One answer: a matcher, and what narrows its masks further."""
 
-    def __init__(self, matcher: Any, closing: Closing | None) -> None:
+    def __init__(self, matcher: Any, bounds: list[Digits | Closing]) -> None:
         self._matcher = matcher
-        self._closing = closing
+        self._bounds = bounds
 
     def accept(self, tokens: tuple[int, ...], left: int) -> Reply:
         """Advances by these tokens; `left` more may follow."""
@@ -77,15 +77,15 @@ class Session:
             matcher.consume_token(token)
             if matcher.is_error():
                 return f"cannot be used: {reason(matcher)}", b"", False, True
-            if self._closing is not None:
-                self._closing.accept(token)
+            for bound in self._bounds:
+                bound.accept(token)
         if matcher.is_stopped():
             return None, b"", True, True
         mask = matcher.compute_bitmask()
         if matcher.is_error():
             return f"cannot be used: {reason(matcher)}", b"", False, True
-        if self._closing is not None:
-            mask = self._closing.narrow(matcher, mask, left)
+        for bound in self._bounds:
+            mask = bound.narrow(matcher, mask, left)
         return None, mask, matcher.is_accepting(), False
 
 
@@ -137,8 +137,12 @@ class Worker:
                 break
         else:
             return "does not allow what the answer begins with; begin it otherwise, or not at all", b"", False, True
-        closing = Closing(self._kinds_of_tokens(), OPENINGS[kind]) if kind in OPENINGS else None
-        session = self._sessions[number] = Session(matcher, closing)
+        bounds: list[Digits | Closing] = []
+        if kind in OPENINGS or kind == "tagged":
+            bounds.append(Digits(self._kinds_of_tokens()))
+        if kind in OPENINGS:
+            bounds.append(Closing(self._kinds_of_tokens(), OPENINGS[kind]))
+        session = self._sessions[number] = Session(matcher, bounds)
         return session.accept((*text, *tokens), left)
 
     def accept(self, number: int, tokens: tuple[int, ...], left: int) -> Reply:

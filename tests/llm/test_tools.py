@@ -1,15 +1,22 @@
 """Tools are passed to the template, calls have OpenAI's form, and a grammar enforces required calls."""
 
 import json
+import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm.tools import Tools
+from rwkv_gpu.llm.tools import Calling, Tools
+from rwkv_gpu.ops.sampling import allowed
+from rwkv_gpu.text.grammar import Grammars, pool_of
+from rwkv_gpu.text.thinking import TOOL
 from rwkv_gpu.text.tool_calls import FORMS
 from tests.gguf.writer import text_key, with_keys, written
 from tests.golden_files import golden
+from tests.text.test_grammar_closing import SameProcess
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls }}\n{% endfor %}assistant:"
 TEMPLATES = {
@@ -83,19 +90,138 @@ def test_a_required_call_keeps_to_its_schema_in_every_form(models, name):
             assert call["function"]["name"] == "now" and arguments == {}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_numbers_in_a_required_call_are_bounded_in_every_form(models, name):
-    """A model that repeats a digit ends its numbers, and the call before its limit."""
-    llm, numbers = models(name), {"n": {"type": "integer"}, "x": {"type": "number", "description": "a size"}}
-    parameters = {"type": "object", "properties": numbers, "required": ["n", "x"]}
-    tool = {"type": "function", "function": {"name": "measure", "parameters": parameters}}
-    more = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
-    seven = llm.tokenize("7")[-1]
-    whole = llm.create_chat_completion([QUESTION], temperature=0, logit_bias={seven: 100}, **more)
-    [call] = whole["choices"][0]["message"]["tool_calls"]
-    found = json.loads(call["function"]["arguments"])
-    assert 1e17 < abs(found["n"]) < 1e19 and 1e15 < abs(found["x"]) < 1e25, found
+NUMBER = {"type": "number", "description": "a size"}
+NUMBERS = {
+    "n": {"type": "integer"},
+    "x": NUMBER,
+    "least": {"type": "number", "minimum": 1},
+    "o": {"type": "object", "properties": {"x": NUMBER}, "required": ["x"]},
+    "list": {"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2},
+    "either": {"anyOf": [NUMBER, {"type": "null"}]},
+    "types": {"type": ["number", "string"]},
+    "deep": {"oneOf": [{"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/x"}]}, "minItems": 1, "maxItems": 1}]},
+    "any": {},
+}
+
+
+def measure(**properties):
+    parameters = {"type": "object", "properties": properties, "required": [*properties], "$defs": {"x": NUMBER}}
+    return {"type": "function", "function": {"name": "measure", "parameters": parameters}}
+
+
+def grammar_of(llm, tool):
+    """Returns the grammar of a required call of one tool."""
+    tools = Tools.read({"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False})
+    form, after = tools.grammar(llm.chat_format.tool_form, llm.tokenizer)
+    pool = SameProcess(pool_of(llm.tokenizer, llm.vocab_size)._vocabulary())
+    return Grammars(llm.tokenizer, llm.vocab_size, pool=pool).grammar(form, after=after or "")
+
+
+def written_by(llm, tool, wanted, begun=""):
+    """Writes a required call; of the allowed tokens, takes the first of `wanted`, or else the first of all."""
+    grammar, text = grammar_of(llm, tool), begun.encode()
+    for token in llm.tokenize(begun, parse=True) if begun else ():
+        grammar.accept(token)
+    while not grammar.done and (tokens := {token: llm.tokenizer.piece(token) for token in allowed_ids(llm, grammar)}):
+        first = [token for piece in wanted for token in tokens if tokens[token] == piece.encode()]
+        token = (first or [*tokens])[0]
+        text += llm.tokenizer.piece(token, special=True)
+        grammar.accept(token)
+        assert len(text) < 3000, text
+    return text.decode()
+
+
+@pytest.mark.parametrize("wanted", ["7}],\n<", "7.e}],\n<"])
+@pytest.mark.parametrize("name", [*TEMPLATES, "harmony"])
+def test_numbers_in_a_required_call_are_bounded_in_every_form_wherever_they_are(models, channels, name, wanted):
+    """A model that repeats digits ends each number, and the arguments are JSON although the numbers are infinite."""
+    llm, tool = channels if name == "harmony" else models(name), measure(**NUMBERS)
+    begun = "<|channel|>commentary to=functions.measure<|message|>" if name == "harmony" else ""
+    text = written_by(llm, tool, wanted, begun)
+    assert max(map(len, re.findall("[0-9]+", text))) == 24
+    calling = Calling(llm.chat_format.tool_form, Tools.read({"tools": [tool], "tool_choice": "required"}))
+    calling.feed(text.replace("<|channel|>commentary to=", TOOL))
+    calling.flush()
+    [call] = calling.message()["tool_calls"]
+    found = json.loads(call["function"]["arguments"], parse_constant=pytest.fail)
+    assert found.keys() == NUMBERS.keys() and found["o"].keys() == {"x"} and len(found["list"]) == 2, found
+
+
+STRINGS = [
+    ({}, "if a < b:\n\t</x>\nreturn", ""),
+    ({"enum": ["Rome", 'a "b"']}, 'a "b"', "c"),
+    ({"const": "Rome"}, "Rome", "c"),
+    ({"pattern": "^[a-c]+/$"}, "abc/", "d"),
+    ({"pattern": "b"}, "abc", ""),
+    ({"minLength": 2, "maxLength": 3}, "abc", "abcd"),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "refused"), STRINGS)
+@pytest.mark.parametrize("name", ["glm", "qwen3-coder"])
+def test_strings_in_elements_are_free_text_that_follows_its_schema(models, name, schema, value, refused):
+    llm, tool = models(name), measure(text={"type": "string", **schema}, x=NUMBER)
+    before = {
+        "glm": "<tool_call>measure\n<arg_key>text</arg_key>\n<arg_value>",
+        "qwen3-coder": "<tool_call>\n<function=measure>\n<parameter=text>\n",
+    }[name]
+    after = {
+        "glm": "</arg_value>\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+        "qwen3-coder": "\n</parameter>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>",
+    }[name]
+    text = accepted(llm, tool, before + value + after)
+    assert text == before + value + after
+    calling = Calling(llm.chat_format.tool_form, Tools.read({"tools": [tool]}))
+    calling.feed(text)
+    [call] = calling.message()["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"text": value, "x": 1}
+    if refused:
+        assert accepted(llm, tool, before + refused) != before + refused
+
+
+def accepted(llm, tool, text):
+    """The beginning of a text that a grammar allows."""
+    grammar, rest = grammar_of(llm, tool), text.encode()
+    while rest:
+        pieces = {token: llm.tokenizer.piece(token) for token in allowed_ids(llm, grammar)}
+        fitting = [token for token, piece in pieces.items() if piece and rest.startswith(piece)]
+        if not fitting:
+            break
+        token = max(fitting, key=lambda token: len(pieces[token]))
+        grammar.accept(token)
+        rest = rest[len(pieces[token]) :]
+    return text.encode().removesuffix(rest).decode()
+
+
+class WithMarks:
+    """A tokenizer in which the marks of GLM's calls are tokens, as in its own vocabulary."""
+
+    def __init__(self, inner):
+        names = ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]
+        self.inner, self.vocab_size = inner, inner.vocab_size + len(names)
+        self.names = dict(enumerate(names, inner.vocab_size))
+        self.ids = {name: token for token, name in self.names.items()}
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def encode(self, text, **more):
+        return [self.ids[text]] if text in self.ids else self.inner.encode(text, **more)
+
+    def piece(self, token, **more):
+        return self.names[token].encode() if token in self.names else self.inner.piece(token, **more)
+
+
+def test_marks_of_arguments_are_tokens_if_the_vocabulary_has_them(models):
+    glm = models("glm")
+    tokenizer = WithMarks(glm.tokenizer)
+    llm = SimpleNamespace(tokenizer=tokenizer, vocab_size=tokenizer.vocab_size, chat_format=glm.chat_format)
+    tool = measure(text={"type": "string"}, x=NUMBER)
+    text = "<tool_call>measure\n<arg_key>text</arg_key>\n<arg_value>a < b</arg_value>\n"
+    text += "<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"
+    assert accepted(llm, tool, text) == text
+    numbers = written_by(llm, measure(o=NUMBERS["o"]), "7")
+    assert max(map(len, re.findall("[0-9]+", numbers))) == 24
 
 
 def test_a_call_cannot_be_required_if_no_grammar_supports_its_format(models):
@@ -227,9 +353,13 @@ def grammar_after(llm, more, text):
 
 def allowed_tokens(llm, grammar):
     """Returns the texts of the tokens that a grammar allows, by token."""
-    mask = grammar.mask()
-    ids = [token for token in range(llm.vocab_size) if (mask[token // 32] >> (token % 32)) & 1]
+    ids = allowed_ids(llm, grammar)
     return {token: llm.tokenizer.piece(token, special=True).decode("utf-8", "replace") for token in ids}
+
+
+def allowed_ids(llm, grammar):
+    """Returns the tokens that a grammar allows."""
+    return np.flatnonzero(allowed(grammar.mask(), llm.vocab_size)).tolist()
 
 
 @pytest.mark.parametrize("reasoning", ["", ANALYSIS])

@@ -115,6 +115,15 @@ def test_a_budget_that_the_shortest_answer_just_fits_in_is_enough(writer, kinds)
         assert text.decode() == shortest
 
 
+def test_the_end_of_a_number_that_more_keys_follow_is_found(writer):
+    """A search that tries further digits first would end at its limit, and be repeated at each token."""
+    source = json.dumps(closed_object(x={"type": "number", "minimum": 1}, y=TEXT))
+    worker, ends = writer.grammars._pool.worker, tuple(writer.tokenizer.stop_ids)
+    worker.open(-1, ends, "schema", source, b'{"x":7', (), 100)
+    session = worker._sessions[-1]
+    assert session._bounds[-1]._find(session._matcher) is not None
+
+
 def test_a_budget_too_small_for_any_answer_cuts_it_off(writer):
     text, used = writer.write(closed_object(**dict.fromkeys(NAMES, TEXT)), 5, seed=0)
     assert used == 5 and text.startswith(b"{")

@@ -12,7 +12,7 @@ from rwkv_gpu.engine.cache.pager import Pager
 from rwkv_gpu.engine.cache.prefix_index import PLAIN, TOKEN, PrefixIndex, Salt, key_of, shared
 from rwkv_gpu.engine.cache.prefixes import PrefixCache
 from rwkv_gpu.engine.cache.states import StatePages
-from rwkv_gpu.engine.cache.store import SequenceStore
+from rwkv_gpu.engine.cache.store import PrefixHandle, SequenceStore
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
@@ -164,8 +164,36 @@ def test_a_cache_holds_as_many_bytes_and_states_as_it_may():
         store, prefixes = attending(2)
         put(store, prefixes, list(range(pages * PAGE)))
         assert bool(prefixes) == stays
+    for nbytes, stays in ((8 * PAGE, True), (8 * PAGE - 1, False)):
+        store, prefixes = stored()
+        prefixes._most_key_bytes = nbytes
+        put(store, prefixes, list(range(PAGE)))
+        assert bool(prefixes) == stays
     assert [attending(most)[1].stores for most in (0, 1)] == [False, True]
     assert [stored(states)[1].stores for states in (0, 1)] == [False, True]
+
+
+def test_a_prefix_is_used_when_it_is_found_or_stored_again_however_often():
+    store, prefixes = attending()
+    texts = [[n] * PAGE for n in range(3)]
+    for text in texts:
+        put(store, prefixes, text)
+    for _ in range(30):  # most ranks are then outdated, and made anew
+        for text in texts[::-1]:
+            assert prefixes.find([*text, 0])[1] == PAGE
+    put(store, prefixes, texts[2])
+    for left in ([0, 2], [2], []):
+        prefixes.evict()
+        assert [prefixes.find([n] * (PAGE + 1)) is not None for n in range(3)] == [n in left for n in range(3)]
+
+
+def test_a_prefix_serves_texts_that_share_it_from_its_oldest_length_on():
+    _, prefixes = attending()
+    ids = list(range(100))
+    assert prefixes.find(ids) is None
+    prefixes.store(ids, PrefixHandle(100, (), None, oldest=40))
+    found = [prefixes.find([*ids[:same], 999, 999]) for same in (0, 39, 40, 41, 100)]
+    assert [one and one[1] for one in found] == [None, None, 40, 41, 100]
 
 
 def test_a_state_is_cheaper_to_lose_once_its_beginning_is_stored():

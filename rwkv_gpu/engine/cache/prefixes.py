@@ -152,21 +152,22 @@ class PrefixCache:
 
     def evict(self, *, but: Entry | None = None) -> bool:
         """Evicts the entry with the lowest value, never `but`; False if there is none."""
-        evicted = spared = False
+        evicted = False
+        spared: Entry | None = None
         while self._ranks and not evicted:
             rank, _, victim = heappop(self._ranks)
             if self._found.get(victim.key) is not victim:
                 continue  # already removed
             if victim is but:
-                spared = True
+                spared = victim
             elif rank < self._rank_of(victim):
                 self._rank(victim)
             else:
                 self._clock = max(self._clock, self._value(victim))
                 self._forget(victim)
                 evicted = True
-        if spared and but is not None:
-            self._rank(but)
+        if spared is not None:
+            self._rank(spared)
         return evicted
 
     def forget(self, ids: Sequence[int] | Key) -> None:

@@ -275,7 +275,7 @@ def test_after_a_failed_step_no_stored_state_is_used(monkeypatch, attends, recur
     assert again.finish_reason != "error"
 
 
-def failing(_later):
+def failing(*_given, **_more):
     raise OutOfMemory("no more")
 
 
@@ -294,6 +294,63 @@ def test_a_preempted_request_resumes_as_soon_as_another_has_ended():
     engine.step()
     assert last.slot >= 0
     assert len(engine._slots.running) == 2
+
+
+def test_the_tokens_of_a_prompt_that_no_step_has_read_are_counted():
+    engine = Engine(Fake(9, 0, attends=True, recurs=True, look_ahead=0))
+    ids = [engine.add(Request([n + 1] * 100, SamplingParams(max_tokens=3))) for n in range(SLOTS + 1)]
+    assert [engine.unread(id) for id in ids] == [100] * 4
+    assert engine.skip(ids[-1]), "it waits for a slot"
+    engine.step()
+    assert sum(engine.unread(id) for id in ids) == 400 - CHUNK
+    assert (engine.activity.steps, engine.activity.running, engine.activity.waiting) == (1, SLOTS, 1)
+    assert not engine.skip(ids[0]), "nothing is stored"
+    engine.abort(ids[0])
+    assert engine.unread(ids[0]) == engine.unread(999) == 0
+    while engine.busy:
+        engine.step()
+    assert not any(engine.unread(id) or engine.skip(id) for id in ids)
+    assert engine.activity.chunks > engine.activity.steps > 1
+
+
+def test_an_engine_with_paused_requests_only_is_not_busy():
+    engine = Engine(Fake(9, 0, attends=True, recurs=True, look_ahead=0))
+    ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=30))) for n in range(2)]
+    engine.step()
+    engine.pause(ids[0])
+    assert engine.busy
+    engine.pause(ids[1])
+    assert not engine.busy
+    engine.abort(ids[1])
+    assert engine.busy, "its last update was not delivered"
+    assert [update.id for update in engine.step()] == [ids[1]]
+    engine.resume(ids[0])
+    assert engine.busy
+
+
+def test_a_closed_engine_has_no_requests_and_has_freed_everything():
+    runner, closed = Fake(9, 0, attends=True, recurs=True, look_ahead=2), []
+    engine, free = Engine(runner), runner.store.free
+    runner.close = lambda: closed.append(runner)
+    for n in range(SLOTS + 1):
+        engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=30)))
+    engine.step()
+    engine.close()
+    assert not engine.busy and engine.activity.running == engine.activity.waiting == 0
+    assert (closed, runner.store.free) == ([runner], free)
+    with pytest.raises(RuntimeError, match="shutdown"):
+        engine._host_work.executor.submit(len, ())
+
+
+def test_a_prefix_that_cannot_be_stored_ends_its_request_and_is_freed(monkeypatch):
+    runner = Fake(9, 4, attends=True, recurs=True, look_ahead=0)
+    engine, free = Engine(runner), runner.store.free
+    monkeypatch.setattr(engine.prefixes, "store", failing)
+    engine.add(Request([1] * 70, SamplingParams(max_tokens=3), keep=True))
+    while engine.busy:
+        news = engine.step()
+    assert (news[-1].finish_reason, type(news[-1].error)) == ("error", OutOfMemory)
+    assert runner.store.free == free
 
 
 def test_a_resumed_request_keeps_its_place_in_the_queue():

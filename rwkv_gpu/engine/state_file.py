@@ -194,7 +194,7 @@ _CUT = "is damaged or cut short; its parts or its checksum do not agree"
 
 def _take(file: BinaryIO, nbytes: int, digest: "hashlib._Hash", *, keep: bool = True) -> bytearray:
     """The next bytes of a file; empty if they are only checked."""
-    data = bytearray(nbytes if keep else min(nbytes, PIECE))
+    data = bytearray(nbytes if keep else PIECE)
     view, at = memoryview(data), 0
     while at < nbytes:
         part = view[at : at + PIECE] if keep else view[: min(nbytes - at, PIECE)]

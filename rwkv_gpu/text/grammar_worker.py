@@ -300,9 +300,7 @@ def main(memory: int) -> None:
     lower_priority()
     limit_memory(memory)
     target = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if sys.platform == "win32":
         import msvcrt
 

@@ -1,12 +1,18 @@
 """Tests of the rule that splits layers among devices."""
 
 import itertools
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine import bus
 from rwkv_gpu.engine.balance import Load, balanced, filled
 from rwkv_gpu.engine.bus import memory_rate
+from rwkv_gpu.gpu.device import Buffer
+from rwkv_gpu.gpu.virtual import LIMITS, HostDevice
+from rwkv_gpu.ops.recorder import Recorder
 
 
 def load(room: float, rate: float, sizes: list[int]) -> Load:
@@ -66,3 +72,21 @@ def test_filling_takes_chunks_in_order_and_returns_the_number_taken():
 
 def test_the_rate_of_numpy_is_measured():
     assert memory_rate(None) > 1e7
+
+
+def test_a_rate_is_that_of_the_fastest_of_several_reads(monkeypatch):
+    seconds = iter([0.0, 5.0, 10.0, 13.0, 20.0, 20.5, 30.0, 32.0])  # the first is not faster
+    monkeypatch.setattr(bus, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    assert memory_rate(None) == bus.READ_NUMPY / 0.5
+    monkeypatch.setattr(Recorder, "finish", lambda *_: None)
+    monkeypatch.setattr(Buffer, "free", lambda _: None)
+    for binding, software, nbytes in (
+        (1 << 25, False, 1 << 25),
+        ((1 << 25) - 4, False, 1 << 24),
+        (1 << 40, True, 1 << 24),
+    ):
+        laps = iter([3.0, 0.25, 1.0])
+        monkeypatch.setattr(bus, "lap", lambda *_, laps=laps: next(laps))
+        device = HostDevice(replace(LIMITS["h200"], max_binding=binding, software=software))
+        assert memory_rate(device) == nbytes / 0.25
+        assert max(buffer.nbytes for buffer in device.buffers) == nbytes

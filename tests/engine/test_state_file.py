@@ -107,6 +107,27 @@ def test_folders_devices_pipes_and_impossible_names_are_refused(tmp_path):
             state_file.save(path, MODEL, ARRAYS, {})
 
 
+@pytest.mark.parametrize("model", [None, "other"])
+@pytest.mark.parametrize("piece", [1, 7, 95, 96, 97, 1 << 20])
+def test_arrays_are_read_and_checked_in_pieces_of_any_size(tmp_path, monkeypatch, model, piece):
+    monkeypatch.setattr(state_file, "PIECE", piece)
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, {"tokens": 7})
+    saved = state_file.load(tmp_path / "s", model)
+    assert [*saved.arrays] == ([] if model else [*ARRAYS])
+    for name, array in saved.arrays.items():
+        np.testing.assert_array_equal(array, ARRAYS[name])
+
+
+def test_an_array_has_up_to_16_dimensions():
+    for count in (16, 17):
+        data = state_file.dumps(MODEL, {"a": np.ones((1,) * count, np.float32)}, {})
+        if count == 16:
+            assert state_file.loads(data).arrays["a"].ndim == 16
+        else:
+            with pytest.raises(BadFile, match="damaged"):
+                state_file.loads(data)
+
+
 def test_notes_of_any_size_and_text_are_read_as_they_were_written(tmp_path):
     notes = {"text": "\u6f22" * (6 << 20), "odd": "\udcff\n\0", "key \u6f22": [1.5, None, True]}
     state_file.save(tmp_path / "s", MODEL, {}, notes)

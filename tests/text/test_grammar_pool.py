@@ -1,6 +1,7 @@
 """A grammar that overloads its compiler fails only its own request; the program and other requests continue."""
 
 import gc
+import io
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from rwkv_gpu.errors import BadGrammar
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.grammar import Form, Grammars, pool_of
 from rwkv_gpu.text.grammar_pool import PROCESSES, Limits
-from rwkv_gpu.text.grammar_worker import LARGE, NICE
+from rwkv_gpu.text.grammar_worker import LARGE, NICE, read, write
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
 from tests.process import PATIENCE, posix, resident, until
@@ -206,6 +207,22 @@ def test_helper_processes_take_no_time_from_the_event_loop(make):
     for process in processes(grammars):
         assert os.getsid(process.pid) == process.pid != os.getsid(0)
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+
+
+def test_what_a_library_prints_is_not_taken_for_a_reply():
+    program = """if True:
+        import os, sys, types
+        from rwkv_gpu.text.grammar_worker import main
+        library = types.SimpleNamespace(LLParserLimits=lambda **_: os.write(1, b"9" * 99))
+        sys.modules["llguidance"] = library
+        main(1 << 36)
+    """
+    message = io.BytesIO()
+    write(message, (0.0, "vocabulary", [b"a"], 0, None))
+    done = subprocess.run([sys.executable, "-c", program], input=message.getvalue(), capture_output=True, check=True)
+    replies = io.BytesIO(done.stdout)
+    assert read(replies) == (None, b"", False, False)
+    assert not replies.read()
 
 
 def test_a_closed_pool_has_no_processes_and_refuses_calls(make):

@@ -252,3 +252,18 @@ def test_a_flag_without_its_token_is_refused():
     del fields[PREFIX + "bos_token_id"]
     with pytest.raises(BadFile, match=r"add_bos_token is true, but tokenizer\.ggml\.bos_token_id is missing"):
         load_tokenizer(fields)
+
+
+def test_tokens_of_infilling_prompts_are_found_by_key_by_older_key_or_by_text():
+    tokens = ["a", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "b", "c", "d", "<|repo_name|>", "<|file_sep|>"]
+
+    def read(texts=tokens, **ids):
+        given = {f"{PREFIX}{role}_token_id": token for role, token in ids.items()}
+        found = read_vocabulary({PREFIX + "tokens": list(texts), **given}, Defaults())
+        return found.infill, found.of_project, found.of_file
+
+    assert read() == ((1, 2, 3), 7, 8)
+    assert read(prefix=4, suffix=5, middle=6) == ((4, 5, 6), 7, 8)
+    assert read(fim_pre=0, prefix=4, fim_mid=6, fim_rep=5, fim_sep=4) == ((0, 2, 6), 5, 4)
+    assert read(tokens[:3]) == (None, None, None), "a part has no token"
+    assert read(tokens[:3], middle=0) == ((1, 2, 0), None, None)

@@ -296,6 +296,21 @@ def test_a_preempted_request_resumes_as_soon_as_another_has_ended():
     assert len(engine._slots.running) == 2
 
 
+@pytest.mark.parametrize("reason", ["abort", "stop"])
+def test_a_request_that_has_lost_its_slot_or_never_had_one_ends_with_an_update(reason):
+    engine = Engine(Fake(9, 0, attends=True, recurs=True, look_ahead=0))
+    ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=30))) for n in range(SLOTS + 2)]
+    engine.step()
+    engine.pause(ids[1])
+    engine.step()
+    assert [*engine._slots.parked] == [engine._slots.sequences[ids[1]]]
+    for id in (ids[1], ids[-1]):
+        getattr(engine, reason)(id)
+        assert id not in engine._slots.sequences
+        assert [update.finish_reason for update in engine.step() if update.id == id] == [reason]
+    assert not engine._slots.parked and not engine._slots.waiting
+
+
 def test_the_tokens_of_a_prompt_that_no_step_has_read_are_counted():
     engine = Engine(Fake(9, 0, attends=True, recurs=True, look_ahead=0))
     ids = [engine.add(Request([n + 1] * 100, SamplingParams(max_tokens=3))) for n in range(SLOTS + 1)]

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.scheduler import schedule
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.slots import Slots
+from rwkv_gpu.ops.vocabulary import PAGE
 
 
 @dataclass
@@ -187,3 +189,24 @@ def test_a_paused_sequence_keeps_its_slot_until_another_waits_and_none_is_free()
         slots = SimpleNamespace(**idle, waiting=waiting, free=free, park=lambda parked=parked: parked.append(True))
         assert not list(Slots.admit(slots))
         assert bool(parked) == bool(waiting and not free)
+
+
+@pytest.mark.parametrize(
+    ("read_end", "fed", "changed", "waits"),
+    [
+        (PAGE, 0, {}, False), (PAGE + 1, 0, {}, True), (PAGE + 1, PAGE - 1, {}, True), (PAGE + 1, PAGE, {}, False),
+        (PAGE + 1, 0, {"paused": True}, False), (PAGE + 1, 0, {"prompt_key": "other"}, False),
+    ],
+)  # fmt: skip
+def test_an_equal_prompt_waits_until_all_but_the_last_token_of_another_are_read(read_end, fed, changed, waits):
+    one = SimpleNamespace(**{"read_end": read_end, "fed": fed, "paused": False, "prompt_key": "same", **changed})
+    equal = SimpleNamespace(prompt_key="same", length=read_end, prompt=read_end, in_flight=0)
+    prefixes = SimpleNamespace(share=lambda _: True)
+    slots = SimpleNamespace(running=[one], waiting=[equal], _prefixes=prefixes)
+    assert Slots._next(slots) is (None if waits else equal)
+    prefixes.share = lambda _: False
+    assert Slots._next(slots) is equal
+    equal.length += 1  # its answer has begun
+    assert Slots._next(slots) is equal
+    equal.in_flight = 1
+    assert Slots._next(slots) is None

@@ -378,6 +378,7 @@ def test_a_resumed_request_keeps_its_place_in_the_queue():
     assert [sequence.id for sequence in engine._slots.running] == [ids[0], ids[2], ids[3]]
     engine.resume(ids[1])
     assert [sequence.id for sequence in engine._slots.waiting] == [ids[1], ids[4], ids[5]]
+    assert not engine._slots.parked
 
 
 prompts = st.tuples(st.integers(0, 3), st.integers(1, CONTEXT), st.integers(0, 2))

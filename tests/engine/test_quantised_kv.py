@@ -1,14 +1,19 @@
 """Keys and values in 8 and 4 bits: logits and perplexity stay near those of float32, in every kind of cache."""
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rwkv_gpu
-from rwkv_gpu.engine.cache.kv import Compact
+from rwkv_gpu.engine.cache.kv import Compact, names, neighbours
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.ops.vocabulary import Cache
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
@@ -30,6 +35,25 @@ def test_logits_are_near_those_of_float32(name, kind):
     pages = small(f"tiny-{name}.gguf", kv=kind)
     if any(pages.cache_config.format_of(cache).quantised for cache in pages.model.caches):
         assert rms > 0, "something was rounded"
+
+
+def test_a_compact_state_has_the_size_that_was_announced_and_no_other_arrays_change():
+    cache, random = Cache("kv", 2, 64), np.random.default_rng(0)
+    states = {name: random.normal(size=(5, 2, 64)).astype(np.float16) for name in names(cache)}
+    states["state"] = np.ones((3, 4), np.float32)
+    compact = Compact([cache, Cache("odd", 1, 80)])
+    found = compact(states)
+    assert compact.nbytes(states) == sum(array.nbytes for array in found.values())
+    assert sum(found[name].nbytes for name in names(cache)) < 0.6 * sum(states[name].nbytes for name in names(cache))
+    assert found["state"] is states["state"]
+
+
+@given(st.lists(st.integers(0, 9), max_size=12))
+def test_pages_are_grouped_into_the_longest_ranges(pages):
+    found = [*neighbours(pages)]
+    assert [page for one in found for page in one] == pages
+    assert all(len(one) for one in found)
+    assert not any(one.stop == other.start for one, other in itertools.pairwise(found))
 
 
 @pytest.mark.parametrize(("kind", "most"), [("q8", 0.002), ("q4", 0.02)])

@@ -16,7 +16,7 @@ from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.speculation.draft_model import DraftModel, draft_options
 from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
-from rwkv_gpu.engine.speculation.speculation import Speculation
+from rwkv_gpu.engine.speculation.speculation import WINDOW, Speculation
 from rwkv_gpu.engine.speculation.speculator import Drafted, Speculator
 from rwkv_gpu.ops.batch import Batch, Segment
 from rwkv_gpu.ops.draw import draw
@@ -147,6 +147,81 @@ def test_a_step_counts_its_tokens_as_gain_and_its_rows_as_cost(right):
     full = (1 + DRAFTS if right else 1, 1 + DRAFTS, 1)
     assert accounted[: len(accounted) // 2] == [full] * (len(accounted) // 2)
     assert len(accounted) == (4 if right else 29), "but for the first: the step before it was of a prompt"
+
+
+class Accounts:
+    """Records what a `Speculation` reports to its costs, its gate and its gain."""
+
+    compile_seconds, begin, close = 0.0, None, None
+
+    def __init__(self, on: bool) -> None:
+        self.reports: list[tuple] = []
+        self.gate = self.gain = self
+        self.on, self.now, self.running = on, 0.0, []
+        self.speculation = Speculation(self, self, self, lambda: self.now)
+        self.speculation._costs = {False: self}
+
+    def __getattr__(self, name: str):
+        return lambda *given, **more: self.reports.append(
+            (name, *(one for one in given if one is not self), *more.values())
+        )
+
+    def draft_step(self, _sequences: int) -> float:
+        return 0.25
+
+    def relative(self, *_given: int) -> float:
+        return 2.0
+
+    def without(self, _sequences: int) -> float:
+        return 1.0
+
+    def after(self, seconds: float, *chunks: tuple[int, int], tokens: int = 0) -> list[tuple]:
+        """Ends a step with chunks of these rows and samples. Returns what is reported."""
+        self.now += seconds
+        self.speculation._generated = tokens
+        self.reports = []
+        self.speculation.measure([SimpleNamespace(start=5, end=5 + rows, samples=samples) for rows, samples in chunks])
+        return self.reports
+
+
+def test_a_step_with_drafts_is_measured_if_the_one_before_was_of_the_same_kind():
+    accounts, step = Accounts(on=True), ((3, 3), (3, 3))
+    measured = [("measured", 6, 2.0, False), ("verified", 5, 6, 2, 0), ("add", 2.0, 2.5)]
+    assert accounts.after(9, *step, tokens=4) == []
+    assert accounts.after(2, *step, tokens=5) == measured
+    assert accounts.after(2, (3, 3), tokens=5) == [], "another number of sequences"
+    assert accounts.after(2, *step, tokens=5) == []
+    assert accounts.after(2, (3, 3), (3, 1), tokens=5) == [], "a prompt"
+    assert accounts.after(2, *step, tokens=5) == []
+    assert accounts.after(0.5) == [], "the step waits for the host"
+    assert accounts.after(1.5, *step, tokens=5) == measured
+    accounts.running = [SimpleNamespace(unverified=1, on_host=False, request=SimpleNamespace(grammar=None))]
+    assert accounts.after(0.5, *step) == [], "its result comes later"
+    assert accounts.after(1.5, *step, tokens=5) == measured
+
+
+def test_the_time_of_drafts_is_not_that_of_their_step():
+    accounts = Accounts(on=True)
+    accounts.after(9, (3, 3), tokens=4)
+    accounts.speculation._drafted, accounts.speculation._drafting = Drafted(4), 1.5
+    assert accounts.after(3, (3, 3), tokens=2)[:2] == [("drafted", 4, 1, 1.5), ("measured", 3, 1.5, False)]
+    accounts.speculation._drafted, accounts.speculation._drafting = Drafted(4, read=True), 1.5
+    assert accounts.after(3, (3, 3), tokens=2)[:2] == [("read", 0.5, 1), ("measured", 3, 1.5, False)]
+    accounts.speculation._drafted, accounts.speculation._drafting = Drafted(0, True, True), 1.5
+    assert accounts.after(3, (3, 3), tokens=2) == [("read", 1.5, 1)], "it still reads"
+
+
+def test_steps_without_drafts_are_measured_by_the_arrival_of_their_tokens():
+    accounts = Accounts(on=False)
+    accounts.after(1, (1, 1), (1, 1))
+    assert accounts.after(1, (1, 1), (1, 1)) == [("undrafted", 0, 2)], "no token has arrived"
+    for number in range(WINDOW + 1):  # the tokens of two steps arrive together
+        reports = accounts.after(1, (1, 1), (1, 1), tokens=4 * (number % 2 == 0))
+        assert len(reports) == (1 if number < WINDOW else 2)
+    [(name, sequences, seconds, ahead), (_, tokens_of_last, _)] = reports
+    assert (name, sequences, ahead, tokens_of_last) == ("measured", 2, True, 4)
+    assert seconds == pytest.approx(1.0, rel=0.05)
+    assert len(accounts.after(1, (1, 1), (1, 1), tokens=2)) == 1, "it is measured anew"
 
 
 def test_drafts_of_a_sequence_that_has_given_its_slot_back_are_watched():

@@ -316,6 +316,14 @@ def test_a_token_that_could_not_be_sampled_is_not_fed_to_the_step_ahead(logged, 
     assert second.wait().rows[0].token < runner.vocabulary
 
 
+def test_a_closed_runner_has_closed_its_parts_and_keeps_none():
+    with split("tiny-llama", [0, 1], look_ahead=2) as runner:
+        parts = [*runner.parts]
+        assert all(part._weights for part in parts)
+        runner.close()
+        assert not runner.parts and not any(part._weights for part in parts)
+
+
 def test_shares_of_devices_are_numbers_above_zero():
     assert shares_of("3, 1", 2) == [3, 1]
     for wrong in ("0,1", "1,-1", "1,nan", "1,inf", "1,a", ""):

@@ -18,7 +18,14 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 EXTREMES = {"min": "max", "max": "min"}
-ORDERLESS = ("suppress", "minimum", "maximum", "shared", "_common")  # functions of which arguments may be swapped
+ORDERLESS = (
+    "suppress",
+    "minimum",
+    "maximum",
+    "array_equal",
+    "shared",
+    "_common",
+)  # functions of which arguments may be swapped
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,12 @@ def test_names_with_commas_are_one_device_and_lists_are_several(adapter):
         device_names("0,no such device")
 
 
+def test_one_name_and_names_of_a_list_are_taken_as_they_are():
+    for names in (["a, b", "cpu"], ["GeForce"], ["cpu", "cpu"]):
+        assert device_names(names) == names
+    assert device_names("GeForce") == ["GeForce"]
+
+
 @pytest.mark.parametrize("layers", [2, 3, 7, 80])
 def test_every_part_has_a_layer_and_shares_are_kept_to_half_a_layer(layers):
     for shares in ([1, 1], [3, 1], [1, 100], [100, 1]):

@@ -1,5 +1,7 @@
 """Weights in main memory: which ones are chosen, the output of `fit`, and answers equal to those on the GPU."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import device_bytes, host_bytes
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.gpu.weight_slots import slot_sizes
 from rwkv_gpu.measure.cases import main_memory
 from rwkv_gpu.measure.trials import run
 from rwkv_gpu.models.registry import load_model
@@ -91,6 +94,19 @@ def test_experts_go_to_main_memory_first_and_free_gpu_memory_caches_them():
     assert place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
 
 
+def test_the_cache_has_as_many_experts_as_fit_if_those_of_a_token_do():
+    with opened_layers(MIXTURE, EVERY) as file:
+        parameters = parameters_of(file, load_model(file))
+    every = Offload(cpu_moe=1 << 16)
+    chosen = place(ROOMY, parameters, every, 8, None).parameters
+    rest, each = device_bytes(ROOMY, chosen) + sum(slot_sizes(ROOMY, chosen)), slot_bytes(chosen)
+    for count, fewer in ((8, 0), (9, 8), (128, 127)):
+        assert place(ROOMY, parameters, every, 8, rest + count * each).slots == count
+        assert place(ROOMY, parameters, every, 8, rest + count * each - 1).slots == fewer
+    assert place(ROOMY, parameters, every, 8, rest + 500 * each).slots == 128
+    assert place(ROOMY, parameters, every, 0, rest + 500 * each).slots == 0
+
+
 @pytest.mark.parametrize("name", ["gemma-4-e4b-7.5b", MIXTURE])
 def test_tables_of_which_a_token_reads_rows_go_to_main_memory_before_layers(name):
     with opened_layers(name, EVERY) as file:
@@ -147,10 +163,13 @@ def test_the_error_of_too_little_main_memory_has_the_numbers(free):
         Fit(None, 1000, 10, 10, available=free, host=1_000_001, host_available=1_000_000).check()
 
 
-def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(adapter, monkeypatch):
+def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(monkeypatch):
     options = {"context": 64, "kv": "f32", "slots": 1, "tokens": 64, "chunk_size": 1}
-    monkeypatch.setattr(fit_module, "_is_discrete", lambda _: True)
-    with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file, Device(adapter) as device:
+    device = VirtualDevice(LIMITS["h200"])
+    device.adapter = SimpleNamespace(kind="DiscreteGPU")
+    monkeypatch.setattr(fit_module, "main_memory_rate", lambda _: 2.0)
+    monkeypatch.setattr(fit_module, "host_available", lambda: 1 << 34)
+    with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file:
         model = load_model(file)
         monkeypatch.setattr(fit_module, "device_available", lambda _: 1 << 34)
         whole = fit(device, file, model, **options)
@@ -158,6 +177,11 @@ def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(
         monkeypatch.setattr(fit_module, "device_available", lambda _: whole.needed - 100_000)  # more than embeddings
         monkeypatch.setattr(fit_module, "SCRATCH_SHARE", 1.0)  # most memory of a model this small is scratch
         less = fit(device, file, model, **options)
+        device.adapter.kind = "IntegratedGPU"  # moving weights within one memory gains nothing
+        assert not fit(device, file, model, **options).fits
+        shared = fit(device, file, model, offload=Offload(gpu_layers=0), **options)
+    assert shared.host_available == (1 << 34) - shared.needed
+    assert less.host_available == 1 << 34 and less.step_seconds == less.step_bytes / 2
     assert less.fits and less.host and less.expert_layers
     assert less.needed < whole.needed
     assert less.host + less.weights == whole.weights

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine import host_work
 from rwkv_gpu.engine.cache.prefix_index import Salt
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import Sampled
@@ -107,3 +108,35 @@ def test_a_sequence_that_loses_its_slot_while_the_host_samples_keeps_all_that_wa
     assert sequence.take_work()
     assert sequence.ids == [1, 2, 5, 6, 7]
     assert sequence.rows_right == 3
+
+
+class Working:
+    """A sequence with host work."""
+
+    def __init__(self, work: Future | None = None, paused: bool = False, delivers: bool = True) -> None:
+        self.work, self.paused, self.delivers = work, paused, delivers
+
+    def take_work(self) -> bool:
+        return self.delivers
+
+
+def test_a_step_waits_once_for_new_host_work_and_longer_only_if_there_is_nothing_else_to_do(monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr(host_work, "wait", lambda _, seconds: waits.append(seconds))
+    work, first, second = host_work.HostWork(), Working(Future()), Working(Future())
+
+    def taken(*sequences: Working, idle: bool = True) -> tuple[list[Working], list[float]]:
+        waits.clear()
+        return work.take(sequences, idle=idle), [*waits]
+
+    assert taken(Working()) == ([], [])
+    assert taken(first) == ([], [host_work.GRACE])
+    assert taken(first, Working(paused=True)) == ([], [host_work.PATIENCE])
+    assert taken(first, Working()) == taken(first, idle=False) == ([], [])
+    assert taken(first, second) == ([], [host_work.GRACE])
+    second.work.set_result(None)
+    assert taken(first, second)[0] == [second]
+    first.work.set_result(None)
+    first.delivers = False
+    assert taken(first)[0] == []
+    work.close()

@@ -1,13 +1,16 @@
 """Diffusion models: answers agree with llama.cpp's logits, block by block, and requests do not affect each other."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.diffusion import BLOCK, CANVAS
+from rwkv_gpu.engine.diffusion import BLOCK, BLOCK_STEPS, CANVAS, Canvas
 from rwkv_gpu.engine.host_runner import HostRunner
+from rwkv_gpu.engine.sampling import Sampled
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
@@ -67,6 +70,32 @@ def test_a_step_has_logits_of_the_block_and_the_masks_after_it_only(monkeypatch)
         llm.generate(PROMPT, max_tokens=2 * BLOCK, temperature=0, ignore_eos=True)
     whole = len(PROMPT) + 2 * BLOCK
     assert sizes == {(whole, 2 * BLOCK + 1), (whole, BLOCK + 1)}  # and the row before them
+
+
+@pytest.mark.parametrize("most", [1, 5, BLOCK_STEPS, BLOCK - 1, BLOCK, BLOCK + 3, CANVAS, CANVAS + 1])
+def test_steps_of_a_block_decide_as_many_tokens_each_or_one_more_at_first(most):
+    canvas = Canvas(SimpleNamespace(ids=[7, 7], length=2, max_length=2 + most), MASK)
+    assert canvas.ids == [7, 7, *[MASK] * min(CANVAS, most)]
+    assert canvas.open == [*range(2, 2 + min(BLOCK, most))]
+    assert sum(canvas.counts) == len(canvas.open)
+    assert len(canvas.counts) == min(BLOCK_STEPS, len(canvas.open))
+    assert canvas.counts == sorted(canvas.counts, reverse=True) and canvas.counts[0] - canvas.counts[-1] < 2
+
+
+def test_the_most_certain_tokens_are_decided_first_and_of_equal_ones_the_earliest():
+    canvas = Canvas(SimpleNamespace(ids=[7], length=1, max_length=5), MASK)
+    canvas.counts = [2, 1]
+    tokens = {at: Sampled(10 + at, 0.0, ()) for at in canvas.open}
+    canvas.decide({at: (certain, tokens[at]) for at, certain in zip(canvas.open, (0.5, 0.9, 0.5, 0.5), strict=True)})
+    assert canvas.ids == [7, 11, 12, MASK, MASK] and canvas.open == [3, 4]
+    canvas.decide({at: (0.1, tokens[at]) for at in canvas.open})
+    assert canvas.ids == [7, 11, 12, 13, MASK] and canvas.open == [4]
+
+
+def test_steps_and_their_requests_are_counted():
+    with opened() as llm:
+        llm.generate(PROMPT, max_tokens=3, temperature=0, ignore_eos=True)
+        assert (llm.activity.steps, llm.activity.chunks) == (3, 3)
 
 
 def test_an_answer_longer_than_the_masks_continues():

@@ -339,7 +339,9 @@ def test_a_draft_model_changes_no_answer(name, draft):
 def test_a_draft_model_has_the_context_of_the_target_up_to_its_own_trained_length():
     for trained, of_target, context in ((512, 256, 256), (256, 512, 256), (512, 0, 512), (None, 256, None)):
         target = SimpleNamespace(slots=1, context=of_target, kind="f16", drafts=3)
-        assert draft_options(SimpleNamespace(context=trained), target)["context"] == context
+        options = draft_options(SimpleNamespace(context=trained), target)
+        assert options["context"] == context
+        assert (options["look_ahead"], options["rewind"]) == (3, 4), "a whole draft, and the token before it"
 
 
 def test_steps_of_a_draft_share_submits(adapter):

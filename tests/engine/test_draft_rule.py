@@ -7,12 +7,21 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, WEIGHT, Acceptance, Drafting, kind_of
-from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, Candidate, Measured, StepCosts, best_widths
+from rwkv_gpu.engine.speculation.costs import (
+    FADE,
+    GUESS,
+    LAST,
+    MOST_FADED,
+    Candidate,
+    Measured,
+    StepCosts,
+    best_widths,
+)
 from rwkv_gpu.engine.speculation.gate import BLIND, HOPEFUL, NEW, SPARING, TRIAL, SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import LONGEST, RECENT, SHORTEST, NgramIndex, PromptLookup
-from rwkv_gpu.engine.speculation.proposer import Proposer
+from rwkv_gpu.engine.speculation.proposer import Offer, Proposer
 from rwkv_gpu.engine.speculation.speculation import WINDOW
-from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.engine.speculation.speculator import Speculator, _expected
 
 MOST = 7
 # Seconds of a step submitted ahead, and of one that is awaited, by rows: with which drafts gain little or much.
@@ -422,6 +431,26 @@ def test_an_old_measurement_decays_towards_a_lower_bound():
         costs.measured(1, 1.0, ahead=True)
     assert costs.of(8) == pytest.approx(MOST_FADED, rel=0.01)
     assert costs.without(1) == pytest.approx(1.0)
+
+
+def test_a_draft_is_expected_to_have_as_many_right_tokens_as_its_chances_add_up_to():
+    drafting = Drafting(MOST)
+    for offer, most, count in ((Offer(2, [5, 6, 7]), 2, 2), (Offer(2, [5]), 2, 1), (Offer(MODEL), 3, 3)):
+        chance = CHANCES[offer.kind]
+        assert _expected(drafting, offer, most) == pytest.approx(sum(chance**n for n in range(1, count + 1)))
+
+
+def test_each_measurement_ages_those_of_all_other_sizes():
+    costs = StepCosts()
+    for rows in (1, 1, 1, 8, 8, 8):
+        costs.measured(rows, 1.0, ahead=False)
+    for _ in range(3):
+        costs.measured(1, 1.0, ahead=False)
+    assert costs.of(1) == 1.0
+    assert costs.of(8) == pytest.approx(FADE**3)
+    for _ in range(2):
+        costs.measured(1, 1.0, ahead=True)
+    assert costs.of(8) == pytest.approx(FADE**5)
 
 
 def test_chances_follow_the_accepted_drafts_of_each_kind():

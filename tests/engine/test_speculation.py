@@ -13,6 +13,8 @@ from rwkv_gpu.engine.host_work import THREADS
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.engine.speculation.acceptance import Drafting
+from rwkv_gpu.engine.speculation.costs import StepCosts
 from rwkv_gpu.engine.speculation.draft_model import DraftModel, draft_options
 from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
@@ -222,6 +224,75 @@ def test_steps_without_drafts_are_measured_by_the_arrival_of_their_tokens():
     assert (name, sequences, ahead, tokens_of_last) == ("measured", 2, True, 4)
     assert seconds == pytest.approx(1.0, rel=0.05)
     assert len(accounts.after(1, (1, 1), (1, 1), tokens=2)) == 1, "it is measured anew"
+
+
+def accepted(right: int, drafted: int, drafts: bool = True, **changed) -> tuple[list[tuple], tuple[int, ...], int]:
+    """Accepts rows of a sequence of 8 tokens. Returns calls of store and speculator, counts, and how many are fed."""
+    calls: list[tuple] = []
+    store = SimpleNamespace(
+        correct=lambda *given: calls.append(("correct", *given)) or 50,
+        truncate=lambda *given: calls.append(("truncate", *given)) or 60,
+    )
+    speculating = SimpleNamespace(begin=None, close=None, watch=lambda _, running, __: calls.append(("watch", running)))
+    slots, drafting = SimpleNamespace(running=[]), Drafting(5, on=changed.pop("on", True)) if drafts else None
+    speculation = Speculation(speculating, SimpleNamespace(store=store), slots, lambda: 0.0)
+    given = {"slot": 1, "fed": 10, "in_flight": 0, "finish_reason": None, "ids": [0] * 8, **changed}
+    sequence = SimpleNamespace(rows_right=right, rows_drafted=drafted, drafting=drafting, **given)
+    speculation.accept(sequence)
+    assert sequence.rows_right == 0
+    return calls, (speculation.drafted, speculation.accepted, speculation._generated), sequence.fed
+
+
+def test_wrong_drafts_are_removed_from_a_sequence_that_still_has_its_place():
+    assert accepted(2, 4) == ([("truncate", 1, 7)], (4, 1, 2), 60)
+    assert accepted(2, 4, fed=8) == ([("truncate", 1, 7)], (4, 1, 2), 60)
+    assert accepted(2, 4, in_flight=3) == ([("correct", 1, 7, 3)], (4, 1, 2), 50)
+    assert accepted(2, 4, in_flight=3, finish_reason="stop") == ([("truncate", 1, 7)], (4, 1, 2), 60)
+    assert accepted(5, 4) == ([], (4, 4, 5), 10), "all are right"
+    assert accepted(2, 4, slot=-1) == ([], (4, 1, 2), 10), "it lost its slot"
+    assert accepted(2, 4, fed=7) == ([], (4, 1, 2), 7), "it lost its slot and has another"
+    assert accepted(0, 4) == ([], (0, 0, 0), 10), "its results were dropped"
+    assert accepted(2, 4, drafts=False) == ([], (0, 0, 2), 10)
+    assert accepted(1, 0) == ([], (0, 0, 1), 10)
+    assert accepted(1, 0, on=False) == ([("watch", 1)], (0, 0, 1), 10)
+    assert accepted(2, 4, on=False) == ([("truncate", 1, 7)], (4, 1, 2), 60), "they were off since"
+
+
+@pytest.mark.parametrize(
+    ("on", "changed", "calls"),
+    [
+        (True, {}, ["True", "draw"]), (False, {"on_host": True}, ["False", "draw", "remember"]),
+        (True, {"on_host": True}, []), (False, {}, []), (True, {"in_flight": 1}, []),
+        (True, {"samples_in_order": False}, []),
+        (True, {"request": Request([1], SamplingParams(presence_penalty=1, typical_p=0.5))}, []),
+    ],
+)  # fmt: skip
+def test_rows_that_are_sampled_in_order_are_sampled_on_the_host_while_drafts_are_on(on, changed, calls):
+    found: list[str] = []
+    runner = SimpleNamespace(remember=lambda *_: found.append("remember"))
+    slots = SimpleNamespace(running=[], draw=lambda _: found.append("draw"))
+    speculation = Speculation(SimpleNamespace(begin=None, close=None), runner, slots, lambda: 0.0)
+    request = Request([1], SamplingParams(presence_penalty=1))
+    given = {"on_host": False, "in_flight": 0, "samples_in_order": True, "request": request, **changed}
+    drafting = Drafting(5, on=not on)
+    sequence = SimpleNamespace(
+        drafting=drafting, slot=0, ids=[1], sample_on_host=lambda host: found.append(str(host)), **given
+    )
+    speculation._turn(sequence, on)
+    assert (drafting.on, found) == (on, calls)
+
+
+def test_closing_a_speculator_closes_its_proposers_and_watched_drafts_are_booked():
+    closed, booked = [], []
+    first, second = PromptLookup(), Proposer()
+    second.close = lambda: closed.append(second)
+    watching = Speculator(DRAFTS, [first, second])
+    watching.gate.watched = lambda *given: booked.append(given)
+    sequence = SimpleNamespace(drafting=None)
+    watching.watch(sequence, 3, StepCosts())
+    assert booked == [(0.0, 3)]
+    watching.close()
+    assert closed == [second]
 
 
 def test_drafts_of_a_sequence_that_has_given_its_slot_back_are_watched():

@@ -47,8 +47,7 @@ def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     """Tunings for trials: several ways to compute the recurrences of prompts in chunks of tokens."""
     if not BY_CHUNKS.met(can):
         return {}
-    floats = default_tuning(can).changed(state_space_on_matrix_units=False, state_space_chunks=True)
-    chunked = floats.changed(chunk_tokens=8, chunk_min_rows=1, chunks_without_removal=True)
+    chunked = default_tuning(can).changed(chunk_tokens=8, chunk_min_rows=1, chunks_without_removal=True)
     return {
         "chunks": chunked,
         "chunks, two rows for eight lanes": chunked.changed(

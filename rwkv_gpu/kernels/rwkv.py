@@ -128,8 +128,7 @@ CHUNK_SOLVE = Kernel(
     "recurrence",
     (
         Hole(
-            "inputs",
-            tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "ssd", "heads")),
+            "inputs", tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "heads"))
         ),
         VALUE.maybe(),  # used by RWKV-7
         DECAY.only("by_head", "by_channel").maybe(),  # used by delta nets
@@ -156,7 +155,7 @@ CHUNK_OUTPUT = Kernel(
     "recurrence",
     (
         Hole("extra", tuple(f"recurrence/chunk_output/{part}" for part in ("bonus", "first", "gain")), optional=True),
-        Hole("output", (*OUTPUT.only("group_norm", "gated_rms", "gated").parts, "recurrence/chunk_output/skip")),
+        OUTPUT.only("group_norm", "gated_rms", "gated"),
         BONUS.maybe(),
         VALUE.maybe(),
         GATE.maybe(),

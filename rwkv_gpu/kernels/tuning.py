@@ -116,7 +116,6 @@ class RecurrenceTuning:
     chunk_rows_per_lane: int  # rows of such a state per lane
     chunk_lanes_per_row: int  # lanes of a subgroup that share these rows
     chunks_without_removal: bool  # recurrences that only add, such as RWKV-6, also use chunks
-    state_space_chunks: bool  # Mamba-2, which has one decay for a whole head, also uses chunks
     state_space_on_matrix_units: bool  # prompts of Mamba-2 use matrix units, in chunks
 
 

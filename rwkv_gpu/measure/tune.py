@@ -87,7 +87,6 @@ VALUES = (
     Value("chunk_rows_per_lane", "rows of a state per lane, with chunks", "prompt", (1, 2, 4), STATES, "chunk_tokens"),
     Value("chunk_lanes_per_row", "lanes per row of a state, with chunks", "prompt", (4, 8, 16), STATES, "chunk_tokens"),
     Value("chunks_without_removal", "chunks for recurrences without removal", "prompt", (), STATES, "chunk_tokens"),
-    Value("state_space_chunks", "chunks for Mamba-2", "prompt", (), STATES, "chunk_tokens"),
     Value("state_space_on_matrix_units", "Mamba-2 on matrix units", "prompt", (), ("states", "matrix units")),
     Value("state_lanes_per_row", "lanes per row of a state", "decode", (4, 8, 16), STATES, "state_lanes_per_row"),
     Value("state_rows_per_lane", "rows of a state per lane", "decode", (1, 2, 4), STATES, "state_lanes_per_row"),

@@ -15,20 +15,19 @@ LEAST_LANES = 4  # minimum lanes that share rows of a state by subgroup sums: ea
 
 @dataclass(frozen=True)
 class Form:
-    """A recurrence S diag(w) + v kᵀ + (S a) bᵀ by head, S of `values` rows and `keys` columns."""
+    """A recurrence S diag(w) + v kᵀ + (S a) bᵀ by head, S [size, size]."""
 
     heads: int
-    keys: int
-    values: int
+    size: int
     same_key: bool = True  # whether b is k
     removes: bool = True  # whether there is an a
     reads_old: bool = False  # whether r reads S before its token
     by_channel: bool = False  # whether decays differ by channel, and are held in workgroup memory
 
     @property
-    def parts(self) -> tuple[int, int]:
-        """Numbers stored per chunk: vectors of the size of a key, and of the size of a value."""
-        return 2 + self.removes + (not self.same_key), 1 + (not self.same_key)
+    def parts(self) -> int:
+        """The number of vectors stored per row: keys, then values."""
+        return 3 + self.removes + 2 * (not self.same_key)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ChunkShape:
     @property
     def output_rows(self) -> int:
         """Lanes of a workgroup that norms and gates."""
-        return min(self.tokens, OUTPUT_LANES * 4 // self.form.values)
+        return min(self.tokens, OUTPUT_LANES * 4 // self.form.size)
 
     def slots(self, shape: StepShape) -> int:
         """The maximum number of chunks of a step: every sequence may end with a partial one."""
@@ -58,35 +57,33 @@ class ChunkShape:
 
     def stack(self, shape: StepShape) -> Value:
         """Memory for the chunks of a step: vectors by row, then the decays of whole chunks."""
-        form = self.form
-        by_key, by_value = form.parts
-        keys, values = (-(-shape.rows * form.heads * size * 4 // ALIGN) * ALIGN for size in (form.keys, form.values))
+        parts, width = self.form.parts, self.form.heads * self.form.size
+        each = -(-shape.rows * width * 4 // ALIGN) * ALIGN
         decays = shape.rows // self.tokens + KEPT_SLOTS * shape.max_segments
-        size = by_key * keys + by_value * values + decays * form.heads * form.keys * 4
-        return Value((shape.rows, form.heads * (by_key * form.keys + by_value * form.values)), size=size)
+        return Value((shape.rows, parts * width), size=parts * each + decays * width * 4)
 
     @property
     def workgroup_bytes(self) -> int:
         """Bytes of workgroup memory of the kernel that needs the most."""
-        form, tokens = self.form, self.tokens
+        size, tokens = self.form.size, self.tokens
         pieces = 5 * tokens * (self.piece + 1) * 16 + 4 * 4 * tokens**2  # five vectors, and four matrices
-        sums = 8 * (form.keys + form.values) + 32 * tokens
-        solve = pieces + sums + form.by_channel * 4 * tokens * form.keys
-        return max(solve, 2 * 4 * tokens * (form.keys + self.rows_of_state))
+        sums = 16 * size + 32 * tokens
+        solve = pieces + sums + self.form.by_channel * 4 * tokens * size
+        return max(solve, 2 * 4 * tokens * (size + self.rows_of_state))
 
 
 def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | None:
     """The shape of a chunked recurrence; None if it is computed token by token."""
     can, tuning = target.can, target.tuning
     tokens = tuning.recurrence.chunk_tokens
-    whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations
+    whole = form.size % 32 == 0 and 2 * form.size <= can.max_invocations
     if not tokens or not BY_CHUNKS.met(can) or not (form.removes or tuning.recurrence.chunks_without_removal):
         return None
     if shape.row_each or shape.rows < max(tokens, tuning.recurrence.chunk_min_rows) or not whole:
         return None
     shared = can.subgroup_width >= LEAST_LANES and tuning.lanes.reduce != "workgroup"
-    split = min(tuning.recurrence.chunk_lanes_per_row, can.subgroup_width, form.keys // 4) if shared else 1
-    rows = min(tuning.recurrence.chunk_state_rows, form.values)
+    split = min(tuning.recurrence.chunk_lanes_per_row, can.subgroup_width, form.size // 4) if shared else 1
+    rows = min(tuning.recurrence.chunk_state_rows, form.size)
     for count in (tokens, tokens // 2):
         for piece in PIECES:
             found = ChunkShape(form, count, piece, rows, min(tuning.recurrence.chunk_rows_per_lane, rows), split)

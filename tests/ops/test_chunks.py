@@ -16,30 +16,21 @@ from rwkv_gpu.ops.reference import _recur
 from tests.ops.chunked import recur_in_chunks
 from tests.ops.test_recurrence import case_of, inputs_of
 from tests.ops.test_recurrent import TOLERANCE, Arrays, Case, batch_of, mix_case, mix_inputs, normal, part
-from tests.ops.test_ssm import ssd_case, ssd_inputs
 
 RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, start, tokens
 
 
 def tuned(device: Device, **how: int) -> Tuning:
     return default_tuning(device.capabilities).changed(
-        **{"chunk_tokens": 8, "chunk_min_rows": 1, "chunks_without_removal": True, **how},
-        state_space_chunks=True,
+        **{"chunk_tokens": 8, "chunk_min_rows": 1, "chunks_without_removal": True, **how}
     )
 
 
-SSD = 4, 2, 32, 64  # heads, groups, rows and columns of S
-
-
 def case_in_chunks(kind: str, size: int) -> Case:
-    if kind == "ssd":
-        return ssd_case(*SSD)
     return mix_case(3, size) if kind == "time mix" else case_of(kind, size)
 
 
 def inputs_in_chunks(kind: str, rows: int, size: int) -> Arrays:
-    if kind == "ssd":
-        return ssd_inputs(rows, *SSD)
     return mix_inputs(rows, 3, size) if kind == "time mix" else inputs_of(kind, rows, size)
 
 
@@ -79,7 +70,7 @@ def test_the_chunked_form_equals_the_recurrence_token_by_token(rows, decays, tok
 
 @pytest.mark.parametrize(
     ("kind", "size"),
-    [("time mix", 32), ("by head", 128), ("by channel", 32), ("rwkv6", 32), ("qrwkv", 32), ("ssd", 64)],
+    [("time mix", 32), ("by head", 128), ("by channel", 32), ("rwkv6", 32), ("qrwkv", 32)],
 )
 def test_chunks_of_unlike_sequences_equal_the_reference(fast_device, kind, size):
     batch = batch_of(RAGGED)
@@ -98,7 +89,7 @@ def test_chunks_of_unlike_sequences_equal_the_reference(fast_device, kind, size)
 def test_a_device_without_subgroups_goes_token_by_token():
     """The tuning does not matter: FXC, which compiles for such devices on Windows, never finishes these kernels."""
     with_subgroups = replace(LIMITS["default"], subgroup=True, subgroup_width=32)
-    form, shape = Form(2, 64, 64), StepShape(64, decode=False, max_segments=1, max_outputs=1)
+    form, shape = Form(2, 64), StepShape(64, decode=False, max_segments=1, max_outputs=1)
     for can in (LIMITS["default"], with_subgroups):
         tuning = default_tuning(can).changed(chunk_tokens=8, chunk_min_rows=8)
         target = SimpleNamespace(can=can, tuning=tuning)
@@ -175,9 +166,7 @@ def test_steps_that_end_at_chunk_boundaries_give_the_same_result(fast_device):
         assert np.array_equal(after[name][3], after_whole[name][3])
 
 
-@pytest.mark.parametrize(
-    ("kind", "tokens"), [("time mix", 16), ("time mix", 8), ("by channel", 8), ("rwkv6", 8), ("ssd", 8)]
-)
+@pytest.mark.parametrize(("kind", "tokens"), [("time mix", 16), ("time mix", 8), ("by channel", 8), ("rwkv6", 8)])
 def test_states_saved_on_the_way_equal_those_after_each_row(fast_device, kind, tokens):
     """Some sequences verify drafts, and another one reads its prompt."""
     batch = batch_of([(0, 7, 3), (2, 0, 20), (1, 4, 9)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 from ...gpu.device import Capabilities
-from ...kernels.defaults import default_tuning, in_chunks, reductions
+from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.ssm import HALVES
 from ...kernels.tuning import Tuning
@@ -61,8 +61,6 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for sizes, (step, batch) in product(HEADS, every.items()):
         yield _ssd("", by_token, sizes, step, batch)
         yield with_half_states(_ssd("", by_token, sizes, step, batch))
-    for name, tuning in in_chunks(can).items():
-        yield _ssd(name, tuning, HEADS[0], "prefill", every["prefill"])
     for read in (read_as_integers, read_on_units):
         yield from read(_ssd("", by_token, HEADS[0], "decode", every["decode"]), 256, can)
     yield _convolved(can)

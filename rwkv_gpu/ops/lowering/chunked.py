@@ -29,20 +29,20 @@ def chunked(to: Lowering, node: Node, state: State, shape: ChunkShape, inputs: S
     `inputs` states where r, w, k, v, a and b come from. `output`, if given, states how S r is processed.
     """
     form, tokens = shape.form, shape.tokens
-    heads, keys, values = form.heads, form.keys, form.values
-    size: dict[str, Constant] = {"H": heads, "N": keys, "P": values}
-    how: dict[str, Constant] = {**size, "BLOCK": tokens, "ONE_KEY": form.same_key, "REMOVES": form.removes}
+    heads, size = form.heads, form.size
+    own: dict[str, Constant] = {"H": heads, "N": size}
+    how: dict[str, Constant] = {**own, "BLOCK": tokens, "ONE_KEY": form.same_key, "REMOVES": form.removes}
     chunks: dict[str, Operand] = {"chunks": shape.stack(to.shape)}
-    piece = min(shape.piece, keys // 4)
+    piece = min(shape.piece, size // 4)
     to.emit(
         node,
         state.name,
         ("recurrence/chunk_solve", *inputs.parts, "lib/lanes/plain"),
-        {**how, **inputs.constants, "READS_OLD": form.reads_old, "PIECE4": piece, "WG": keys + values},
+        {**how, **inputs.constants, "READS_OLD": form.reads_old, "PIECE4": piece, "WG": 2 * size},
         {**chunks, **inputs.operands},
         groups=shape.slots(to.shape) * heads,
         fixed_bytes=inputs.fixed_bytes,
-        row_flops=heads * (keys + values) * tokens * 6,
+        row_flops=heads * 2 * size * tokens * 6,
     )
     token_sum = "recurrence/token_sum/subgroup" if shape.split > 1 else "recurrence/token_sum/lane"
     rows = shape.rows_of_state
@@ -53,9 +53,9 @@ def chunked(to: Lowering, node: Node, state: State, shape: ChunkShape, inputs: S
         ("recurrence/chunk_walk", token_sum, state_part(to, state), "lib/lanes/plain"),
         how | spread,
         chunks,
-        groups=to.shape.max_segments * heads * (values // rows),
+        groups=to.shape.max_segments * heads * (size // rows),
         fixed_bytes=0,
-        row_flops=2 * heads * keys * values * sum(form.parts),
+        row_flops=2 * heads * size * size * form.parts,
         context_cost=ContextCost(sequence_bytes=2 * state.nbytes(to.memory.state_type)),
     )
     if output is None:
@@ -65,7 +65,7 @@ def chunked(to: Lowering, node: Node, state: State, shape: ChunkShape, inputs: S
         node,
         state.name,
         ("recurrence/chunk_output", *output.parts, "lib/lanes/plain"),
-        {**size, **output.constants, "BLOCK": rows, "WG": rows * values // 4},
+        {**own, **output.constants, "BLOCK": rows, "WG": rows * size // 4},
         output.operands,
         groups=-(-node.rows // rows) * heads,
         fixed_bytes=output.fixed_bytes,

@@ -89,7 +89,7 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
         parts = ("recurrence/bonus/first", "recurrence/output/group_norm")
     fixed = 4 * math.prod(op.vectors.shape) if op.vectors else 0
     operands: dict[str, Operand] = {"decays": op.w}
-    form = Form(heads, size, size, removes=False, reads_old=own)
+    form = Form(heads, size, removes=False, reads_old=own)
     if shape := chunk_shape(form, to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/wkv6",), constants, operands)
         key_heads: dict[str, Constant] = {"KEY_HEADS": op.key_heads}
@@ -110,7 +110,7 @@ def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> Non
     heads, size, _ = op.state.shape
     decays = CachedTensor(("decays", op.decays), lambda: np.array(op.decays, np.float32))
     operands: dict[str, Operand] = {"decays": decays}
-    if shape := chunk_shape(Form(heads, size, size, removes=False), to.shape, to.target):
+    if shape := chunk_shape(Form(heads, size, removes=False), to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/heads",), {}, operands, 4 * heads)
         chunked(to, node, op.state, shape, inputs, None)
         return
@@ -169,7 +169,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "recurrence/delta_tensors",
         *(("recurrence/fade/bounded",) if how.bound else ("recurrence/fade/softplus", "lib/softplus")),
     )
-    shape = chunk_shape(Form(heads, size, size, by_channel=by_channel), to.shape, to.target)
+    shape = chunk_shape(Form(heads, size, by_channel=by_channel), to.shape, to.target)
     if shape and not op.conv:
         inputs = Stage(("recurrence/chunk_inputs/delta_rule", *tensors), constants, operands, 4 * sum(lengths))
         own = ("recurrence/chunk_output/gain", "recurrence/output/gated_rms", *GAIN)

@@ -88,7 +88,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
     value = "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own"
     gate = "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none"
     fixed_bytes = op.vectors.shape[0] * heads * size * 4
-    if shape := chunk_shape(Form(heads, size, size, same_key=False), to.shape, to.target):
+    if shape := chunk_shape(Form(heads, size, same_key=False), to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/time_mix", "rwkv/mixed", value), places, operands, fixed_bytes)
         parts = ("recurrence/chunk_output/bonus", "recurrence/output/group_norm", "rwkv/mixed", value, gate)
         output = Stage(parts, {**places, **norm}, operands, fixed_bytes)

@@ -9,12 +9,10 @@ from ...gpu.merge import lanes as workgroup_lanes
 from ...gpu.shader import Constant
 from ...kernels.matrix_tiles import matrix_units
 from ...kernels.parts import STORES_QUANTISED
-from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
 from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
-from .chunked import Stage, chunked
 from .context import Lowering
 from .states import state_part, through_rows, written
 
@@ -22,15 +20,9 @@ SCAN_LANES = 64  # channels of a workgroup: few, so that even narrow models fill
 
 
 def ssd(to: Lowering, node: Node, op: Ssd) -> None:
-    heads, size, columns = op.state.shape
     own, operands, nbytes = _ssd_inputs(to, op)
-    form = Form(heads, columns, size, removes=False)
     if chunks := _chunks_on_matrix_units(to, op):
         _ssd_on_matrix_units(to, node, op, chunks, own, operands)
-    elif to.tuning.recurrence.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
-        inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
-        output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
-        chunked(to, node, op.state, shape, inputs, output)
     else:
         _ssd_by_rows(to, node, op, own, operands, nbytes)
 

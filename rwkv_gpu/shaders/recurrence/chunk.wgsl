@@ -2,8 +2,6 @@
 // the state before it.
 const N4 = N / 4u;
 const D4 = H * N4;
-const P4 = P / 4u;                  // vec4s of a value of P numbers: S has P rows of N columns
-const V4 = H * P4;
 
 // Tokens that are computed together.
 struct Block {
@@ -14,11 +12,6 @@ struct Block {
 }
 
 // The place of a vec4 of a chunk in [T, H, N / 4].
-fn key_place(block: Block, token: u32, n: u32) -> u32 {
+fn token_place(block: Block, token: u32, n: u32) -> u32 {
     return (block.row + token) * D4 + block.head * N4 + n;
-}
-
-// The place of a vec4 of a chunk in [T, H, P / 4].
-fn value_place(block: Block, token: u32, n: u32) -> u32 {
-    return (block.row + token) * V4 + block.head * P4 + n;
 }

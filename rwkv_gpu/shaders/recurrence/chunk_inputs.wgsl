@@ -66,38 +66,8 @@ fn place_of(block: Block, token: u32, which: u32) -> u32 {
     return (3u * ((block.row + token) * H + block.head) + which) * N4;
 }
 
-//# ssd: The inputs of Mamba-2: k is dt B and r is C, shared by the heads of a group. x is added, and nothing is removed from S.
-// needs kernel: Inputs; lib/softplus: softplus
-@group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
-@group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], dt [H] last
-@group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each
-
-const ROW4 = V4 + 2u * G * N4;          // vec4s of a row of x, B and C
-
-var<workgroup> token_steps: array<vec2f, BLOCK>;    // dt and e^(dt A)
-
-fn prepare_tokens(block: Block, lane: u32) {
-    if lane < block.tokens {
-        let raw = projected[(block.row + lane + 1u) * STRIDE - H + block.head] + parameters[block.head];
-        let dt = softplus(raw);
-        token_steps[lane] = vec2f(dt, exp(dt * parameters[H + block.head]));
-    }
-    workgroupBarrier();
-}
-
-fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
-    let at = (block.row + token) * ROW4 + V4 + block.head / (H / G) * N4 + n;
-    let steps = token_steps[token];
-    let k = steps.x * xbc[at];
-    return Inputs(xbc[at + G * N4], vec4f(steps.y), k, vec4f(), k);
-}
-
-fn value_at(block: Block, token: u32, n: u32) -> vec4f {
-    return xbc[(block.row + token) * ROW4 + block.head * P4 + n];
-}
-
 //# time_mix: The inputs of RWKV-7, with κ of length one: a is -κ and b is κ times its rate. k and b differ.
-// needs kernel: Inputs; recurrence/chunk: key_place; rwkv/mixed: gate_part, key_of, own_value, part_of
+// needs kernel: Inputs; recurrence/chunk: token_place; rwkv/mixed: gate_part, key_of, own_value, part_of
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a and more [.., H, N / 4]
 
 const LANES = WG / BLOCK;           // lanes per token
@@ -110,7 +80,7 @@ fn prepare_tokens(block: Block, lane: u32) {
     var sum = 0.0;
     if token < block.tokens {
         for (var n = lane % LANES; n < N4; n += LANES) {
-            let kk = raw_kappa(key_place(block, token, n), block.head * N4 + n);
+            let kk = raw_kappa(token_place(block, token, n), block.head * N4 + n);
             sum += dot(kk, kk);
         }
     }
@@ -127,7 +97,7 @@ fn prepare_tokens(block: Block, lane: u32) {
 }
 
 fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
-    let place = key_place(block, token, n);
+    let place = token_place(block, token, n);
     let d = block.head * N4 + n;
     let kappa = raw_kappa(place, d) * token_scale[token];
     return Inputs(part_of(R, place), gate_part(W, place), key_of(place, d), -kappa, kappa * gate_part(A, place));
@@ -135,10 +105,10 @@ fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
 
 fn raw_kappa(place: u32, d: u32) -> vec4f { return part_of(K, place) * vectors[d]; }
 
-fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(key_place(block, token, n)); }
+fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(token_place(block, token, n)); }
 
 //# wkv6: Reads the inputs of RWKV-6, whose recurrence multiplies S by the decay and adds k v. Several heads may share one head of k and v. With FADES, k is multiplied by 1 - decay.
-// needs kernel: Inputs; lib/step: apart; recurrence/chunk: key_place
+// needs kernel: Inputs; lib/step: apart; recurrence/chunk: token_place
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // a stack of r [T, H, N / 4], k and v [T, KEY_HEADS, N / 4], and the gate [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> decays: array<vec4f>;          // [T, H, N / 4]
 
@@ -147,7 +117,7 @@ const K4 = KEY_HEADS * N4;
 fn prepare_tokens(_block: Block, _lane: u32) {}
 
 fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
-    let place = key_place(block, token, n);
+    let place = token_place(block, token, n);
     let w = decays[place];
     var k = rkvg[apart(D4) + shared_place(block, token, n)];
     if FADES != 0u {

@@ -1,8 +1,8 @@
 // Norms, gates and writes y = S r of a chunk of rows      one workgroup per BLOCK rows and head
-// needs recurrence/chunk: Block, value_place; extra: prepare_output; output: conclude, last_of
-@group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, P / 4]
+// needs recurrence/chunk: Block, token_place; extra: prepare_output; output: conclude, last_of
+@group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]
 
-const ITEMS = BLOCK * P4;           // vec4s of a chunk
+const ITEMS = BLOCK * N4;           // vec4s of a chunk
 
 var<workgroup> block_y: array<vec4f, ITEMS>;
 
@@ -13,7 +13,7 @@ fn run(group: u32, lane: u32) {
     }
     let block = Block(row, min(BLOCK, step.rows - row), group % H, false);
     let last = last_of(block, lane);
-    for (var i = lane; i < block.tokens * P4; i += WG) {
+    for (var i = lane; i < block.tokens * N4; i += WG) {
         block_y[i] = y[item_place(block, i)];
     }
     prepare_output(block, lane);
@@ -22,8 +22,8 @@ fn run(group: u32, lane: u32) {
 
 fn y4(i: u32) -> vec4f { return block_y[i]; }
 
-// The place of a vec4 of a chunk in [T, H, P / 4].
-fn item_place(block: Block, i: u32) -> u32 { return value_place(block, i / P4, i % P4); }
+// The place of a vec4 of a chunk in [T, H, N / 4].
+fn item_place(block: Block, i: u32) -> u32 { return token_place(block, i / N4, i % N4); }
 
 //# bonus: RWKV-7: the present token is weighted by r · k r_k.
 // needs kernel: item_place; recurrence/sums: token_sum; rwkv/mixed: key_of, own_value, part_of
@@ -90,40 +90,3 @@ const GAIN_AT = 0u;
 
 fn prepare_output(_block: Block, _lane: u32) { workgroupBarrier(); }
 fn parameter_at(i: u32) -> f32 { return vectors[i / 4u][i % 4u]; }
-
-//# skip: Mamba-2: y = (S C + D x) silu(z)
-// needs kernel: item_place, y4
-@group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P] and more in a row
-@group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first
-@group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each
-
-const ROW4 = V4 + 2u * G * N4;          // vec4s of a row of x, B and C
-
-fn prepare_output(_block: Block, _lane: u32) { workgroupBarrier(); }
-
-// A vec4 of x, and silu of a vec4 of z.
-struct Skip {
-    x: vec4f,
-    gate: vec4f,
-}
-
-fn last_of(block: Block, i: u32) -> Skip {
-    if i >= block.tokens * P4 {
-        return Skip();
-    }
-    let row = block.row + i / P4;
-    let d = block.head * P4 + i % P4;
-    let at = row * STRIDE + 4u * d;
-    let z = vec4f(projected[at], projected[at + 1u], projected[at + 2u], projected[at + 3u]);
-    return Skip(xbc[row * ROW4 + d], z / (1.0 + exp(-z)));
-}
-
-fn conclude(first: Skip, block: Block, lane: u32) {
-    for (var i = lane; i < block.tokens * P4; i += WG) {
-        var last = first;
-        if i != lane {
-            last = last_of(block, i);
-        }
-        y[item_place(block, i)] = fma(vec4f(parameters[2u * H + block.head]), last.x, y4(i)) * last.gate;
-    }
-}

@@ -5,12 +5,12 @@
 // Decays are only multiplied, never divided by, which avoids overflow and underflow. The system is solved by forward
 // substitution, as powers of L would cancel each other. With one key (k = b), u and v are added with the same key, so U
 // contains both. Without removal, U is V.
-// needs inputs: inputs_at, prepare_tokens, value_at; recurrence/chunk: Block, key_place, value_place
+// needs inputs: inputs_at, prepare_tokens, value_at; recurrence/chunk: Block, token_place
 // needs recurrence/chunk_stack: decay_place, first_slot, key_part, value_part
 @group(0) @binding(5) var<storage, read_write> chunks: array<f32>;      // the stack
-@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, N], Y₀
 
-const_assert WG >= N + P;
+const_assert WG >= 2u * N;
 const_assert BLOCK % 4u == 0u;
 const_assert WG % BLOCK == 0u;
 const_assert N4 % PIECE4 == 0u;
@@ -61,7 +61,7 @@ fn run(group: u32, lane: u32) {
     make_matrices(block, lane);
     if lane < N {
         solve_keys(block, decay_place(segment, done, block.head), lane);
-    } else if lane < N + P {
+    } else if lane < 2u * N {
         solve_values(block, lane - N);
     }
 }
@@ -158,7 +158,7 @@ fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32, alone: bool) -> v
 
 // Computes, for one channel of the key, W, R, and k and b with the decay to the end of the chunk.
 fn solve_keys(block: Block, decays: u32, channel: u32) {
-    let place = 4u * key_place(block, 0u, 0u) + channel;
+    let place = 4u * token_place(block, 0u, 0u) + channel;
     var x: array<vec4f, FOURS>;
     var out: array<vec4f, FOURS>;
     var w: array<vec4f, FOURS>;
@@ -234,7 +234,7 @@ fn input_of(block: Block, token: u32, n: u32) -> Inputs {
 
 // Computes U₀ and Y₀ of a channel of the value.
 fn solve_values(block: Block, channel: u32) {
-    let place = 4u * value_place(block, 0u, 0u) + channel;
+    let place = 4u * token_place(block, 0u, 0u) + channel;
     var v: array<vec4f, FOURS>;
     var x: array<vec4f, FOURS>;
     var out: array<vec4f, FOURS>;
@@ -256,13 +256,13 @@ fn solve_values(block: Block, channel: u32) {
     }
     solve(&x, &out);
     for (var four = 0u; four < FOURS; four++) {
-        store(4u * value_part(PART_U) + place, 4u * V4, block, four, x[four]);
+        store(4u * value_part(PART_U) + place, 4u * D4, block, four, x[four]);
         if ONE_KEY == 0u {
-            store(4u * value_part(PART_V) + place, 4u * V4, block, four, v[four]);
+            store(4u * value_part(PART_V) + place, 4u * D4, block, four, v[four]);
         }
         for (var j = 0u; j < 4u; j++) {
             if 4u * four + j < block.tokens {
-                y[place + (4u * four + j) * 4u * V4] = out[four][j];
+                y[place + (4u * four + j) * 4u * D4] = out[four][j];
             }
         }
     }

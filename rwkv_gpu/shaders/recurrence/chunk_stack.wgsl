@@ -2,8 +2,8 @@
 // needs lib/step: apart
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 
-// Parts of the stack by key [T, H, N / 4], then by value [T, H, P / 4]. W and R times S before the chunk give U and y beyond
-// those of S = 0.
+// Parts of the stack, [T, H, N / 4] each: first those by key, then those by value. W and R times S before the chunk give
+// U and y beyond those of S = 0.
 const PART_R = 0u;
 const PART_B = 1u;                  // the keys with which U is added to S, decayed to the end of the chunk
 const PART_W = 2u;                  // used if values are removed from S
@@ -15,7 +15,7 @@ const VALUE_PARTS = 2u - ONE_KEY;
 const KEPT_SLOTS = 10u;
 
 fn key_part(part: u32) -> u32 { return part * apart(D4); }
-fn value_part(part: u32) -> u32 { return KEY_PARTS * apart(D4) + part * apart(V4); }
+fn value_part(part: u32) -> u32 { return key_part(KEY_PARTS + part); }
 
 // The place of the decay of S over a chunk, [chunks, H, N / 4], that begins after `done` tokens of a segment. A segment whose
 // intermediate states are saved has at most nine tokens, and one decay for each.

@@ -2,16 +2,16 @@
 //
 // If k and b differ, Vᵀ K is added, too. SPLIT lanes share ROWS rows of S, whose columns stay in registers. Workgroup memory
 // holds the values that all rows of a chunk read: first R and W, then B and K. Meanwhile the next values are loaded.
-// needs token sum: sum_of; recurrence/chunk: Block, key_place, value_place; lib/step: kept_state
+// needs token sum: sum_of; recurrence/chunk: Block, token_place; lib/step: kept_state
 // needs state: load_state, store_state
 // needs recurrence/chunk_stack: decay_place, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
-@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀, then y
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, N], Y₀, then y
 
 const_assert WG == SLICE / ROWS * SPLIT;
-const_assert P % SLICE == 0u;
+const_assert N % SLICE == 0u;
 const_assert N4 % SPLIT == 0u;
-const SLICES = P / SLICE;
+const SLICES = N / SLICE;
 const ITEMS = BLOCK * N4;           // vec4s of one part of the stack for a chunk
 const COLUMNS = N4 / SPLIT;         // vec4s of a row per lane: every SPLIT-th, so that neighbouring lanes load neighbouring memory
 const FOURS = BLOCK / 4u;
@@ -39,8 +39,8 @@ fn run(group: u32, lane: u32) {
     let own = lane / SPLIT * ROWS;
     let part = lane % SPLIT;
     let row = group % SLICES * SLICE + own;
-    let source = ((segment.source * H + head) * P + row) * N4 + part;
-    let written = ((segment.written * H + head) * P + row) * N4 + part;
+    let source = ((segment.source * H + head) * N + row) * N4 + part;
+    let written = ((segment.written * H + head) * N + row) * N4 + part;
     var s: array<vec4f, ROWS * COLUMNS>;
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
         s[i] = vec4f();
@@ -78,7 +78,7 @@ fn run(group: u32, lane: u32) {
         add(&s, &decay, own, part);
         workgroupBarrier();
         if done < segment.kept {
-            save(&s, ((kept_state(segment, done) * H + head) * P + row) * N4 + part);
+            save(&s, ((kept_state(segment, done) * H + head) * N + row) * N4 + part);
         }
     }
     save(&s, written);
@@ -96,7 +96,7 @@ fn load(next: ptr<function, array<vec4f, LOADS>>, block: Block, first: u32, seco
         let e = n * WG + lane;
         (*next)[n] = vec4f();
         if e % ITEMS / N4 < block.tokens && e < 2u * ITEMS && wanted(select(first, second, e >= ITEMS)) {
-            let place = key_place(block, e % ITEMS / N4, e % N4);
+            let place = token_place(block, e % ITEMS / N4, e % N4);
             (*next)[n] = chunks[key_part(select(first, second, e >= ITEMS)) + place];
         }
     }
@@ -119,7 +119,7 @@ fn load_own(mine: ptr<function, Own>, block: Block, row: u32, part: u32) {
     for (var i = 0u; i < OWN; i++) {
         let token = token_of(part, i / ROWS);
         if part < 4u && token < block.tokens {
-            let at = 4u * value_place(block, token, 0u) + row + i % ROWS;
+            let at = 4u * token_place(block, token, 0u) + row + i % ROWS;
             (*mine).u[i] = channel_of(PART_U, at);
             (*mine).y[i] = y[at];
             if ONE_KEY == 0u {
@@ -174,7 +174,7 @@ fn see(
                 }
             }
             if part < 4u && is_there {
-                y[4u * value_place(block, token, 0u) + row + j] = seen.y + (*mine).y[i];
+                y[4u * token_place(block, token, 0u) + row + j] = seen.y + (*mine).y[i];
             }
         }
     }

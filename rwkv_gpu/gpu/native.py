@@ -102,9 +102,6 @@ class Encoded:
 Copy = tuple[Any, int, Any, int, int]  # source buffer, offset, target buffer, offset, bytes
 Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by x, y, z
 
-_REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
-CAN_REPLAY = all(hasattr(lib, f"wgpuComputePassEncoder{call}") for call in _REPLAY)
-
 
 def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list[Command]:
     """Dispatches as raw handles; the wrappers must be kept alive elsewhere."""

@@ -283,7 +283,7 @@ class Plan:
         if steps > len(self._groups):
             self.bind(steps)
         data, device = self.step.host[:steps], self.device
-        if native.CAN_REPLAY and not layers_per_submit:
+        if not layers_per_submit:
             each = self._programs[:steps]
             encoded = None if stamps else self._encoded.pop(steps, None)
             if isinstance(encoded, Future):
@@ -291,8 +291,8 @@ class Plan:
             device.unsubmitted.discard(encoded)
             return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing, encoded)
         device.write(self.step.buffer, data)
-        for commands in self.encode_steps(steps, layers_per_submit, stamps, copies):
-            index = device.submit([commands])
+        for recording in self.record_steps(steps, layers_per_submit, stamps, copies):
+            index = device.submit([recording.finish()])
         if landing is not None:
             landing.map()
         return index
@@ -304,7 +304,7 @@ class Plan:
 
     def encode_ahead(self, steps: int = 1, thread: Executor | None = None) -> None:
         """Encodes the next submit of `steps` steps, while the GPU is busy or on another `thread`."""
-        if steps in self._encoded or self.rows > ENCODED_AHEAD or not native.CAN_REPLAY:
+        if steps in self._encoded or self.rows > ENCODED_AHEAD:
             return
 
         def encode() -> native.Encoded:
@@ -318,13 +318,6 @@ class Plan:
         with contextlib.suppress(RuntimeError):  # the thread has ended, because the device or Python is shutting down
             self._encoded[steps] = thread.submit(encode)
 
-    def encode_steps(
-        self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
-    ) -> Iterator[Any]:
-        """The command buffers of `steps` steps: a single one, or one per group of layers. Each is submitted once."""
-        for one in self.record_steps(steps, layers_per_submit, stamps, copies):
-            yield one.finish() if isinstance(one, native.Recording) else one
-
     def record_steps(
         self,
         steps: int,
@@ -332,17 +325,16 @@ class Plan:
         stamps: Mapping[str, Any] | None,
         copies: "Sequence[native.Copy]",
         before: "Sequence[native.Copy]" = (),
-    ) -> Iterator[Any]:
-        """Yields recordings of the steps, which another thread may finish. In the fallback, they are finished already.
+    ) -> "Iterator[native.Recording]":
+        """Yields recordings of `steps` steps, which another thread may finish: one, or one per group of layers.
 
         Copies in `before` precede the first step.
         """
-        record = self.record if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
         *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
         for first, last in earlier:
-            yield record(first, last, stamps, before=() if first else before)
-        yield record(*final, stamps, copies, steps, () if earlier else before)
+            yield self.record(first, last, stamps, before=() if first else before)
+        yield self.record(*final, stamps, copies, steps, () if earlier else before)
 
     def record(
         self,
@@ -363,31 +355,6 @@ class Plan:
         Nothing is checked or allocated per dispatch; wgpu validates the whole at the end.
         """
         return self.record(first, last, steps=steps).finish()
-
-    @TypedErrors("encoding a step")
-    def encode_public(
-        self,
-        first: int = 0,
-        last: int | None = None,
-        stamps: Mapping[str, Any] | None = None,
-        copies: "Sequence[native.Copy]" = (),
-        steps: int = 1,
-        before: "Sequence[native.Copy]" = (),
-    ) -> Any:
-        """The same commands through wgpu-py's public API: the fallback, and the reference for tests of `encode`."""
-        encoder = self.device.handle.create_command_encoder()
-        for copy in before:
-            encoder.copy_buffer_to_buffer(*copy)
-        compute = encoder.begin_compute_pass(timestamp_writes=stamps)
-        for groups in self._groups[:steps]:
-            for dispatch, group in zip(self.dispatches[first:last], groups[first:last], strict=True):
-                compute.set_pipeline(dispatch.pipeline.handle)
-                compute.set_bind_group(0, group)
-                compute.dispatch_workgroups(*dispatch.grid)
-        compute.end()
-        for copy in copies:
-            encoder.copy_buffer_to_buffer(*copy)
-        return encoder.finish()
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
         """Bytes moved and flops of the whole step."""

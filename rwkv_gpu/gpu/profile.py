@@ -113,7 +113,7 @@ def lap(plan: Plan, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: in
         return float(end - begin) * native.timestamp_period(plan.device.handle) * 1e-9
     native.wait(plan.device.handle)
     start = time.perf_counter()
-    plan.device.submit([plan.encode() if native.CAN_REPLAY else plan.encode_public()])
+    plan.device.submit([plan.encode()])
     native.wait(plan.device.handle)
     return time.perf_counter() - start
 
@@ -143,11 +143,7 @@ def _stamped(plan: Plan, count: int, encode: Callable[[Any, Any], None]) -> npt.
 
 def _encode_whole(plan: Plan, encoder: Any, queries: Any) -> None:
     compute = encoder.begin_compute_pass(timestamp_writes=_around(queries, 0))
-    if native.CAN_REPLAY:
-        native.replay(compute, plan.program)
-    else:
-        for index in range(len(plan.dispatches)):
-            _encode_one(plan, compute, index)
+    native.replay(compute, plan.program)
     compute.end()
 
 

@@ -10,7 +10,6 @@ from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, in_chunks, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FLOATS
-from ...kernels.registry import gemm_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import Mixed, State
@@ -39,8 +38,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield from read_on_units(trials[0], 192, can)
         for fmt in FLOATS:
             yield _loras("lanes share rows", tuning, step, batches[step], fmt.name)
-    yield from _quantised(can, batches)
-    yield from _rounded(can, batches)
+    for read in (read_as_integers, read_on_units):
+        yield from read(_shift("", default_tuning(can), "decode", batches["decode"]), 320, can)
 
 
 def _shift(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
@@ -98,37 +97,3 @@ def _loras(name: str, tuning: Tuning, step: str, batch: Batch, format_name: str)
     return Trial(
         "time_mix", f"{step} with LoRAs, {format_name}", name, tuning, compute, inputs, weights, CLOSE.result, past
     )
-
-
-def _rounded(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
-    """A token shift that writes float16 for a product on matrix units."""
-    config = next((config for _, config in gemm_trials(can).values() if config.fragment), None)
-    if config is None:
-        return
-    shift = State("shift", (192,))
-    tuning = default_tuning(can).only(config).changed(fuses_token_shift=False)
-    weights = {"w": normal(192) + 1, "b": normal(192, seed=1), "mix": normal(2, 192, seed=2)}
-    stored = {n: Stored.of(a) for n, a in weights.items()} | {"m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
-    yield Trial(
-        "norm_shift_mix", "rounded", "", tuning,
-        lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
-        {"x": normal(4, 192, seed=3)}, stored, 10 * config.tolerance.result,
-        Past(batches["decode"], {"shift": normal(4, 192)}),
-    )  # fmt: skip
-
-
-def _quantised(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
-    """A token shift that writes integers for a product."""
-    config = next((config for _, config in gemm_trials(can).values() if config.reads_quantised), None)
-    if config is None:
-        return
-    allowed, batch = 10 * config.tolerance.result, batches["decode"]
-    shift = State("shift", (192,))
-    tuning = default_tuning(can).only(config).changed(fuses_token_shift=False)
-    weights = {"w": normal(192) + 1, "b": normal(192, seed=1), "mix": normal(2, 192, seed=2)}
-    stored = {n: Stored.of(a) for n, a in weights.items()} | {"m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
-    yield Trial(
-        "norm_shift_mix", "quantised", "", tuning,
-        lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
-        {"x": normal(4, 192, seed=3)}, stored, allowed, Past(batch, {"shift": normal(4, 192)}),
-    )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from .values import Quantised, Value
-from .vocabulary import Cache, State
+from .vocabulary import Cache, Routing, State
 
 Resource = Value | State | Cache
 
@@ -68,9 +68,15 @@ class Op:
 
 
 def values_in(found: Iterable[Any]) -> tuple[Value, ...]:
-    """The values among some objects, including those inside tuples."""
-    every = itertools.chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in found)
+    """The values among some objects, including those inside tuples and routings."""
+    every = itertools.chain.from_iterable(map(_parts, found))
     return tuple(one for one in every if isinstance(one, Value))
+
+
+def _parts(one: Any) -> tuple[Any, ...]:
+    if isinstance(one, Routing):
+        return one.experts, one.shares
+    return one if isinstance(one, tuple) else (one,)
 
 
 def _names(named: Any) -> Iterator[str]:

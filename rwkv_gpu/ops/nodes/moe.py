@@ -17,11 +17,8 @@ class Route(Op):
     router: Weight
     how: Gating
     routing: Routing[Value]
+    makes: ClassVar = ("routing",)
     named_by = "router"
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return self.routing.experts, self.routing.shares
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,8 @@ class RouteKnown(Op):
     router: Weight
     how: Gating
     routing: Routing[Value]
+    makes: ClassVar = ("routing",)
     named_by = "router"
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return self.routing.experts, self.routing.shares
 
 
 @dataclass(frozen=True)
@@ -48,14 +42,7 @@ class GroupChoices(Op):
     size: int
     scale: float
     grouped: Routing[Value]
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return self.routing.experts, self.routing.shares
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return self.grouped.experts, self.grouped.shares
+    makes: ClassVar = ("grouped",)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rwkv_gpu.ops.graph import StepShape
 from rwkv_gpu.ops.reference import _recur
 from tests.ops.chunked import recur_in_chunks
 from tests.ops.test_recurrence import case_of, inputs_of
-from tests.ops.test_recurrent import TOLERANCE, Arrays, Case, batch_of, mix_case, mix_inputs, normal, part
+from tests.ops.test_recurrent import TOLERANCE, Arrays, Case, batch_of, mix_case, mix_inputs, normal
 
 RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, start, tokens
 
@@ -125,19 +125,8 @@ def test_chunks_keep_a_state_that_continues_for_4096_tokens_near_the_reference(f
 
 @pytest.mark.parametrize("kind", ["time mix", "by channel"])
 def test_a_sequence_of_nan_touches_no_other_in_chunks(fast_device, kind):
-    case, batch = case_in_chunks(kind, 32), batch_of([(3, 1, 20), (2, 1, 9), (4, 0, 20)])
-    inputs, slots = inputs_in_chunks(kind, 49, 32), case.slots()
-    sick_inputs, sick_slots = ({n: array.copy() for n, array in some.items()} for some in (inputs, slots))
-    for array in sick_inputs.values():
-        array[20:29] = np.nan
-    for array in sick_slots.values():
-        array[[2, 4]] = np.nan  # sequence 4 begins, so its old state is not read
-    how = {"rows": 64, "tuning": tuned(fast_device)}
-    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)], **how)
-    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)], **how)
-    assert np.array_equal(np.delete(sick["y"], range(20, 29), 0), np.delete(healthy["y"], range(20, 29), 0))
-    for name in after_sick:
-        assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+    inputs, how = inputs_in_chunks(kind, 49, 32), {"rows": 64, "tuning": tuned(fast_device)}
+    case_in_chunks(kind, 32).assert_nan_stays_apart(fast_device, inputs, **how)
 
 
 @pytest.mark.parametrize("kind", ["time mix", "by channel"])
@@ -155,15 +144,8 @@ def test_decays_from_0_to_1_neither_over_nor_underflow(fast_device, kind):
 
 
 def test_steps_that_end_at_chunk_boundaries_give_the_same_result(fast_device):
-    case, inputs, edges = mix_case(3, 32), mix_inputs(96, 3, 32), [0, 16, 64, 96]
     how = {"rows": 96, "tuning": tuned(fast_device)}
-    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 96)]), inputs)], **how)
-    pairs = zip(edges[:-1], edges[1:], strict=True)
-    steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in pairs]
-    pieces, after = case.on_gpu(fast_device, case.slots(seed=9), steps, **how)
-    assert np.array_equal(np.concatenate([piece["y"] for piece in pieces]), whole["y"])
-    for name in after:
-        assert np.array_equal(after[name][3], after_whole[name][3])
+    mix_case(3, 32).assert_same_in_pieces(fast_device, mix_inputs(96, 3, 32), [0, 16, 64, 96], **how)
 
 
 @pytest.mark.parametrize(("kind", "tokens"), [("time mix", 16), ("time mix", 8), ("by channel", 8), ("rwkv6", 8)])

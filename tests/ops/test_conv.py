@@ -21,7 +21,6 @@ from tests.ops.test_recurrent import (
     mixing,
     named,
     normal,
-    part,
 )
 
 CHANNELS, FIRST = 76, 6
@@ -106,36 +105,15 @@ def test_a_convolution_does_without_bias_and_activation(device):
 
 
 def test_a_convolution_in_chunks_equals_one_at_once_to_the_bit(fast_device):
-    case, inputs, edges = conv_case(4), rows_of(60), [0, 1, 2, 4, 7, 12, 60]
-    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 60)]), inputs)])
-    pairs = list(zip(edges[:-1], edges[1:], strict=True))
-    steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in pairs]
-    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps)
-    assert np.array_equal(np.concatenate([chunk["y"] for chunk in chunks]), whole["y"])
-    assert np.array_equal(after["past"][3], after_whole["past"][3])
+    conv_case(4).assert_same_in_pieces(fast_device, rows_of(60), [0, 1, 2, 4, 7, 12, 60])
 
 
 def test_the_state_that_a_convolution_reads_stays_whole_where_it_writes_another(fast_device):
-    case, slots = conv_case(4), conv_case(4).slots()
-    batch: Batch = batch_of([(3, 1, 31), (2, 1, 2)])
-    apart = batch.placed(states={3: (3, 6), 2: (2, 0)})
-    [there], after_there = case.on_gpu(fast_device, slots, [(batch, rows_of(33))])
-    [other], after_other = case.on_gpu(fast_device, slots, [(apart, rows_of(33))])
-    assert np.array_equal(other["y"], there["y"])
-    assert np.array_equal(after_other["past"][[6, 0]], after_there["past"][[3, 2]])
-    assert np.array_equal(after_other["past"][[1, 2, 3, 4, 5]], slots["past"][[1, 2, 3, 4, 5]])
+    conv_case(4).assert_reads_one_state_and_writes_another(fast_device, rows_of(33))
 
 
 def test_a_sequence_of_nan_touches_no_other_in_a_convolution(fast_device):
-    case, batch = conv_case(4), batch_of([(3, 1, 10), (2, 1, 9), (4, 0, 10)])
-    inputs, slots = rows_of(29), case.slots()
-    sick_inputs, sick_slots = {"x": inputs["x"].copy()}, {"past": slots["past"].copy()}
-    sick_inputs["x"][10:19] = np.nan
-    sick_slots["past"][[2, 4]] = np.nan  # sequence 4 begins, so it does not read its state
-    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)])
-    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)])
-    assert np.array_equal(np.delete(sick["y"], range(10, 19), 0), np.delete(healthy["y"], range(10, 19), 0))
-    assert np.array_equal(np.delete(after_sick["past"], 2, 0), np.delete(after_healthy["past"], 2, 0))
+    conv_case(4).assert_nan_stays_apart(fast_device, rows_of(29))
 
 
 # ---------------------------------------------------------------- in the product that reads it

@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import DeltaRule, State
-from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal, part
+from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal
 
 HEADS, KEY_HEADS = 4, 2
 
@@ -102,31 +102,12 @@ def test_a_recurrence_equals_the_reference_over_ragged_segments(device, kind, si
 def test_token_by_token_steps_of_a_recurrence_equal_one_at_once_to_the_bit(fast_device, kind):
     tuning = default_tuning(fast_device.capabilities).changed(chunk_tokens=0)
     case, inputs, edges = case_of(kind, 32), inputs_of(kind, 100, 32), [0, 1, 2, 33, 34, 100]
-    [whole], after_whole = case.on_gpu(
-        fast_device, case.slots(), [(batch_of([(3, 0, 100)]), inputs)], rows=128, tuning=tuning
-    )
-    pairs = list(zip(edges[:-1], edges[1:], strict=True))
-    steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in pairs]
-    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps, rows=128, tuning=tuning)
-    assert np.array_equal(np.concatenate([chunk["y"] for chunk in chunks]), whole["y"])
-    for name in after:
-        assert np.array_equal(after[name][3], after_whole[name][3])
+    case.assert_same_in_pieces(fast_device, inputs, edges, rows=128, tuning=tuning)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, kind):
-    case, batch, inputs = case_of(kind, 32), batch_of([(3, 1, 20), (2, 1, 9), (4, 0, 20)]), inputs_of(kind, 49, 32)
-    slots = case.slots()
-    sick_inputs, sick_slots = ({n: array.copy() for n, array in some.items()} for some in (inputs, slots))
-    for array in sick_inputs.values():
-        array[20:29] = np.nan
-    for array in sick_slots.values():
-        array[[2, 4]] = np.nan  # sequence 4 begins, so it does not read its state
-    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=128)
-    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)], rows=128)
-    assert np.array_equal(np.delete(sick["y"], range(20, 29), 0), np.delete(healthy["y"], range(20, 29), 0))
-    for name in after_sick:
-        assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+    case_of(kind, 32).assert_nan_stays_apart(fast_device, inputs_of(kind, 49, 32), rows=128)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 """Recurrent ops: the GPU equals the reference, sequences are independent, and chunks do not change results."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -134,6 +135,46 @@ class Case:
         for name, array in slots.items():
             np.testing.assert_allclose(after[name], expected_after[name], self.tolerance, self.tolerance, err_msg=name)
             assert np.array_equal(after[name][idle], array[idle]), f"{name}: touched a slot of no sequence"
+
+    def assert_same_in_pieces(self, device: Device, inputs: Arrays, edges: Sequence[int], **how: Any) -> None:
+        """Checks that steps that end at these rows of a sequence equal one step, to the bit."""
+        [whole], after_whole = self.on_gpu(device, self.slots(), [(batch_of([(3, 0, edges[-1])]), inputs)], **how)
+        steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in itertools.pairwise(edges)]
+        pieces, after = self.on_gpu(device, self.slots(seed=9), steps, **how)
+        for name in whole:
+            assert np.array_equal(np.concatenate([piece[name] for piece in pieces]), whole[name])
+        for name in after:
+            assert np.array_equal(after[name][3], after_whole[name][3])
+
+    def assert_nan_stays_apart(self, device: Device, inputs: Arrays, **how: Any) -> None:
+        """Checks that a sequence of NaN, between two others, does not change these."""
+        count = (len(next(iter(inputs.values()))) - 9) // 2
+        batch, slots, bad = batch_of([(3, 1, count), (2, 1, 9), (4, 0, count)]), self.slots(), range(count, count + 9)
+        sick_inputs, sick_slots = ({n: array.copy() for n, array in some.items()} for some in (inputs, slots))
+        for array in sick_inputs.values():
+            array[bad] = np.nan
+        for array in sick_slots.values():
+            array[[2, 4]] = np.nan  # sequence 4 begins, so it does not read its state
+        [healthy], after_healthy = self.on_gpu(device, slots, [(batch, inputs)], **how)
+        [sick], after_sick = self.on_gpu(device, sick_slots, [(batch, sick_inputs)], **how)
+        for name in healthy:
+            assert np.array_equal(np.delete(sick[name], bad, 0), np.delete(healthy[name], bad, 0))
+        for name in after_sick:
+            assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+
+    def assert_reads_one_state_and_writes_another(self, device: Device, inputs: Arrays) -> None:
+        """Checks that the states that a step reads stay as they are if it writes other ones."""
+        slots, batch = self.slots(), batch_of([(3, 1, 31), (2, 1, len(next(iter(inputs.values()))) - 31)])
+        apart = batch.placed(states={3: (3, 6), 2: (2, 0)})
+        [there], after_there = self.on_gpu(device, slots, [(batch, inputs)])
+        [other], after_other = self.on_gpu(device, slots, [(apart, inputs)])
+        _, on_cpu = self.on_cpu(slots, [(apart, inputs)])
+        for name in there:
+            assert np.array_equal(other[name], there[name])
+        for name, array in slots.items():
+            assert np.array_equal(after_other[name][[6, 0]], after_there[name][[3, 2]])
+            assert np.array_equal(after_other[name][[1, 2, 3, 4, 5]], array[[1, 2, 3, 4, 5]])
+            np.testing.assert_allclose(on_cpu[name], after_other[name], self.tolerance, self.tolerance)
 
 
 class PackedCase(Case):
@@ -282,55 +323,20 @@ def test_token_by_token_steps_equal_one_at_once_to_the_bit(device, kind):
     tuning = default_tuning(device.capabilities).changed(chunk_tokens=0)
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
     inputs = shift_inputs(600, 128) if kind == "shift" else mix_inputs(600, 2, 64)
-    [whole], after_whole = case.on_gpu(device, case.slots(), [(batch_of([(3, 0, 600)]), inputs)], tuning=tuning)
-    edges = [0, 1, 2, 33, 34, 290, 547, 600]
-    steps = [
-        (batch_of([(3, first, last - first)]), part(inputs, slice(first, last)))
-        for first, last in zip(edges[:-1], edges[1:], strict=True)
-    ]
-    chunks, after_chunks = case.on_gpu(device, case.slots(seed=9), steps, tuning=tuning)
-    for name in whole:
-        assert np.array_equal(np.concatenate([chunk[name] for chunk in chunks]), whole[name])
-    for name in after_whole:
-        assert np.array_equal(after_chunks[name][3], after_whole[name][3])
+    case.assert_same_in_pieces(device, inputs, [0, 1, 2, 33, 34, 290, 547, 600], tuning=tuning)
 
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])
 def test_a_sequence_of_nan_touches_no_other(device, kind):
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
-    batch = batch_of([(3, 1, 40), (2, 1, 9), (4, 0, 40)])
-    inputs = shift_inputs(89, 128) if kind == "shift" else mix_inputs(89, 2, 64)
-    poisoned = {name: array.copy() for name, array in inputs.items()}
-    for array in poisoned.values():
-        array[40:49] = np.nan
-    slots = case.slots()
-    sick_slots = {name: array.copy() for name, array in slots.items()}
-    for array in sick_slots.values():
-        array[2] = np.nan
-    [healthy], after_healthy = case.on_gpu(device, slots, [(batch, inputs)])
-    [sick], after_sick = case.on_gpu(device, sick_slots, [(batch, poisoned)])
-    for name in healthy:
-        assert np.array_equal(np.delete(sick[name], range(40, 49), 0), np.delete(healthy[name], range(40, 49), 0))
-    for name in after_healthy:
-        assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+    case.assert_nan_stays_apart(device, shift_inputs(89, 128) if kind == "shift" else mix_inputs(89, 2, 64))
 
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])
 def test_a_step_leaves_the_state_that_it_reads_whole_where_it_writes_another(device, kind):
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
     inputs = shift_inputs(40, 128) if kind == "shift" else mix_inputs(40, 2, 64)
-    batch = batch_of([(3, 1, 31), (2, 1, 9)])
-    apart = batch.placed(states={3: (3, 6), 2: (2, 0)})
-    slots = case.slots()
-    [there], after_there = case.on_gpu(device, slots, [(batch, inputs)])
-    [other], after_other = case.on_gpu(device, slots, [(apart, inputs)])
-    _, on_cpu = case.on_cpu(slots, [(apart, inputs)])
-    for name in there:
-        assert np.array_equal(other[name], there[name])
-    for name, array in slots.items():
-        assert np.array_equal(after_other[name][[6, 0]], after_there[name][[3, 2]])
-        assert np.array_equal(after_other[name][[1, 2, 3, 4, 5]], array[[1, 2, 3, 4, 5]])
-        np.testing.assert_allclose(on_cpu[name], after_other[name], TOLERANCE, TOLERANCE)
+    case.assert_reads_one_state_and_writes_another(device, inputs)
 
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])

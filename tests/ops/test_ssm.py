@@ -9,7 +9,7 @@ import pytest
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import State, StateSpace
-from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal, part
+from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal
 
 HEADS = [(4, 2, 64, 128), (5, 1, 32, 24), (2, 2, 64, 256), (8, 1, 16, 16)]  # H, G, P, N
 CHANNELS, COLUMNS = 75, 16
@@ -215,40 +215,19 @@ def test_a_decode_step_that_convolves_equals_the_reference(device, sizes, bias):
 @pytest.mark.parametrize("name", FEW)
 def test_a_recurrence_in_chunks_equals_one_at_once_to_the_bit(fast_device, name):
     case, inputs = CASES[name]
-    given, edges = inputs(60), [0, 1, 2, 4, 7, 12, 60]
-    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 60)]), given)])
-    pairs = list(zip(edges[:-1], edges[1:], strict=True))
-    steps = [(batch_of([(3, a, b - a)]), part(given, slice(a, b))) for a, b in pairs]
-    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps)
-    assert np.array_equal(np.concatenate([chunk["y"] for chunk in chunks]), whole["y"])
-    assert np.array_equal(after["ssm"][3], after_whole["ssm"][3])
+    case.assert_same_in_pieces(fast_device, inputs(60), [0, 1, 2, 4, 7, 12, 60])
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_the_state_that_a_recurrence_reads_stays_whole_where_it_writes_another(fast_device, name):
     case, inputs = CASES[name]
-    slots, batch = case.slots(), batch_of([(3, 1, 31), (2, 1, 2)])
-    apart = batch.placed(states={3: (3, 6), 2: (2, 0)})
-    [there], after_there = case.on_gpu(fast_device, slots, [(batch, inputs(33))])
-    [other], after_other = case.on_gpu(fast_device, slots, [(apart, inputs(33))])
-    assert np.array_equal(other["y"], there["y"])
-    assert np.array_equal(after_other["ssm"][[6, 0]], after_there["ssm"][[3, 2]])
-    assert np.array_equal(after_other["ssm"][[1, 2, 3, 4, 5]], slots["ssm"][[1, 2, 3, 4, 5]])
+    case.assert_reads_one_state_and_writes_another(fast_device, inputs(33))
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, name):
     case, inputs = CASES[name]
-    batch, given, slots = batch_of([(3, 1, 10), (2, 1, 9), (4, 0, 10)]), inputs(29), case.slots()
-    sick_given = {key: array.copy() for key, array in given.items()}
-    sick_slots = {"ssm": slots["ssm"].copy()}
-    for array in sick_given.values():
-        array[10:19] = np.nan
-    sick_slots["ssm"][[2, 4]] = np.nan  # 4 begins, so that it does not see its state
-    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, given)])
-    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_given)])
-    assert np.array_equal(np.delete(sick["y"], range(10, 19), 0), np.delete(healthy["y"], range(10, 19), 0))
-    assert np.array_equal(np.delete(after_sick["ssm"], 2, 0), np.delete(after_healthy["ssm"], 2, 0))
+    case.assert_nan_stays_apart(fast_device, inputs(29))
 
 
 @pytest.mark.parametrize("groups", [1, 3])

@@ -20,9 +20,9 @@ class Inline:
     A style consists of names in `screen.STYLES`, separated by spaces.
     """
 
-    def __init__(self, emit: Callable[[str, str], None], base: str = "") -> None:
+    def __init__(self, emit: Callable[[str, str], None]) -> None:
         self._emit = emit
-        self.base = base  # the style of the whole line
+        self.base = ""  # the style of the whole line
         self._held = ""
         self._before = " "  # last emitted character
         self._code = ""  # the backticks that opened the current code

@@ -61,13 +61,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def growing(path: str, mode: str = "w") -> Iterator[IO[str]]:
+def growing(path: str) -> Iterator[IO[str]]:
     """Opens and locks a file for writing line by line. A pipe or a device is opened without a lock."""
     with ExitStack() as opened:
         try:
             if seekable(path):
                 opened.enter_context(WriterLock(path))
-            file = opened.enter_context(open(path, mode, encoding="utf-8", newline="\n"))
+            file = opened.enter_context(open(path, "w", encoding="utf-8", newline="\n"))
         except OSError as error:
             raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
         yield file

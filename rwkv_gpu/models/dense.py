@@ -260,7 +260,7 @@ class DenseFile:
         name = "token_types.weight"
         if name not in self.tensors:
             return None
-        return self.tensors.row(name, self.tensors.dimension(name, 0), self.hyper.width)
+        return self.tensors.first_row(name, self.tensors.dimension(name, 0), self.hyper.width)
 
     def _projections(self) -> tuple[Weight, ...]:
         """The matrices applied to final embeddings one after the other, if the file has any."""
@@ -469,10 +469,10 @@ def take_gates(
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 
 
-def take_feed(tensors: Tensors, at: str, norm: Rms | None, inner: int, width: int, suffix: str = "") -> FeedForward:
+def take_feed(tensors: Tensors, at: str, norm: Rms | None, inner: int, width: int) -> FeedForward:
     """A feed-forward of the given width, as in Llama."""
-    down = tensors.take(f"{at}_down{suffix}.weight", width, inner)
-    return FeedForward(norm, take_gates(tensors, at, inner, width, suffix), "silu", Output(down))
+    down = tensors.take(f"{at}_down.weight", width, inner)
+    return FeedForward(norm, take_gates(tensors, at, inner, width), "silu", Output(down))
 
 
 Attentions = Callable[[int, SelfAttention], SelfAttention]

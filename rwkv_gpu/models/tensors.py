@@ -85,10 +85,10 @@ class Tensors:
             for (part, rows), first in zip(parts, firsts, strict=False)
         )
 
-    def row(self, name: str, rows: int, width: int, at: int = 0) -> RowRange:
-        """One row of a matrix, as a vector."""
+    def first_row(self, name: str, rows: int, width: int) -> RowRange:
+        """The first row of a matrix, as a vector."""
         self._checked(name, (rows, width))
-        part = RowRange(f"{name}.{at}", (width,), name, at)
+        part = RowRange(f"{name}.0", (width,), name, 0)
         self.keep(part)
         return part
 

@@ -15,6 +15,8 @@ from tests.golden_files import OWN
 
 MODEL = str(OWN / "tiny-rwkv7.gguf")
 CPU = ("--device", "cpu")
+NAMED = re.compile(r"`(--?[a-z][a-z-]*)")  # an option in an explanation
+OWNED = re.compile(r"((?:`-[^`]*`(?:, | and | or |))+) of `rwkv-gpu ([a-z]+)`")  # options of a command
 
 
 def run(*arguments: object):
@@ -59,6 +61,17 @@ def outcome(one: click.Command, words: list[str]) -> list[str] | str:
         return translated(one, words)
     except click.UsageError as error:
         return error.message
+
+
+def test_options_that_an_explanation_names_exist():
+    """Also as options of the command that it names: `--echo` of `rwkv-gpu generate`"""
+    known = {
+        title: {name for one in command(title).params for name in one.opts + one.secondary_opts} for title in COMMANDS
+    }
+    for other in others():
+        assert set(NAMED.findall(other.here)) <= set().union(*known.values(), other.names), other
+        for names, owner in OWNED.findall(other.here):
+            assert set(NAMED.findall(names)) <= known[owner], other
 
 
 def test_our_own_names_in_the_table_exist():

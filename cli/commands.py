@@ -38,16 +38,16 @@ COMMANDS = {
     "pull": "Download a model by its name, for all commands.",
     "quantize": "Write a model with fewer bits per weight.",
     "rm": "Delete models that were pulled.",
-    "run": "The same as chat.",
+    "run": "Chat with a model; the first word is its name.",
     "serve": "Serve models over HTTP.",
     "stop": "Stop a server of this user.",
     "tokenize": "Show the tokens of a text.",
     "transcribe": "Print the text of an audio file.",
     "tune": "Find the fastest settings for a device, and save them.",
 }
+SAME = {"ls": "list", "show": "info"}  # ollama's names of commands
 # Commands of other engines, and what to type here.
 OTHERS = {
-    "show": "info",
     "search": "models",
     "server": "serve",
     "cli": "chat",
@@ -58,7 +58,6 @@ OTHERS = {
     "run-batch": "batch",
     "evaluate": "perplexity",
     "delete": "rm",
-    "ls": "list",
     "manage": "list",
     "launch": "serve",
     "benchmark": "bench",
@@ -85,6 +84,7 @@ class Commands(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        name = SAME.get(name, name)
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f".{name}", __package__)
@@ -107,7 +107,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in {*COMMANDS, *SAME} and not name.startswith("-"):
             ctx.fail(f"no such command '{name}'{instead_of(name)}")
         return super().resolve_command(ctx, args)
 
@@ -199,7 +199,7 @@ def in_one_line() -> Iterator[None]:
     "rwkv-gpu",
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example: rwkv-gpu devices",
+    epilog="Example: rwkv-gpu models; rwkv-gpu run qwen3.5:4b",
 )
 @click.version_option(__version__, "-v", "-V", "--version", prog_name="rwkv-gpu")
 @click.pass_context

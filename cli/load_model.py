@@ -1,6 +1,9 @@
 """Loads a model for a command, with a progress bar."""
 
+import shutil
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import rwkv_gpu
@@ -15,7 +18,8 @@ from .printing import print_text
 from .screen import Screen
 
 # Recommended alternative to the demo model
-REAL_MODEL = "rwkv-gpu run qwen3.5:4b (`rwkv-gpu models` lists more)"
+REAL_MODEL = "run qwen3.5:4b (`rwkv-gpu models` lists more)"
+ON_CPU = "models (lists those that fit; they are slow on a CPU)"
 WARM = 32  # tokens of a prompt that compiles the kernels of longer prompts, too
 
 
@@ -50,7 +54,8 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
     """Notes for the user, if a model is the demo, is partly in main memory, or has another format than requested."""
     if model == str(builtin_model()):
         size = f"{info.parameters / 1e6:.0f} M parameters"
-        yield f"built-in demo, {size}, small talk only; for a real model: {REAL_MODEL}"
+        real = ON_CPU if info.device == "cpu" else REAL_MODEL
+        yield f"built-in demo, {size}, small talk only; for a real model: {program()} {real}"
     yield from matrix_unit_notes(info)
     if info.memory is not None and info.memory.host:
         yield "in main memory: " + "; ".join(main_memory_lines(info.memory))
@@ -65,6 +70,12 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
     elif others := [stored for stored in info.kv if stored != kv]:
         which = "some layers" if kv in info.kv else "all layers"
         yield f"--kv {kv}: {which} stay {others[0]} (latents, and heads that are not a multiple of {BLOCK} numbers)"
+
+
+def program() -> str:
+    """The name of this program, with its folder if a shell would not find it: .venv/bin/rwkv-gpu"""
+    path = Path(sys.argv[0])
+    return str(path) if path.stem == "rwkv-gpu" and shutil.which("rwkv-gpu") is None else "rwkv-gpu"
 
 
 def matrix_unit_notes(info: Info) -> Iterator[str]:

@@ -23,6 +23,7 @@ from .page import Page
 from .printing import print_facts, print_table, print_text, terminal_width
 
 EXTRA_SHARE, EXTRA = 0.1, 400 << 20  # memory in addition to weights: a context of some thousand tokens, and scratch
+USABLE = 4.0  # tokens per second of a model that is recommended, if one is as fast: about as fast as one reads
 FLOAT32 = 4.0e9  # bytes per billion parameters, as numpy computes with float32
 
 
@@ -175,9 +176,13 @@ def recommended(entries: Sequence[Entry], place: Place) -> Iterator[str]:
     if by_size:
         yield "first choice by memory: " + ", ".join(f"{size} GB {name}" for size, name in by_size)
     fitting = [entry for entry in entries if entry.recommended is not None and place.fits(entry)]
-    if fitting:
-        best = max(fitting, key=lambda entry: entry.recommended or 0)
-        yield f"for this device: rwkv-gpu run {best.name}"
+    fast = [entry for entry in fitting if (place.tokens_per_second(entry) or 0) >= USABLE]
+    if fast:
+        yield f"for this device: rwkv-gpu run {max(fast, key=lambda entry: entry.recommended or 0).name}"
+    elif fitting:
+        chats = [entry for entry in entries if entry.kind == "chat" and place.fits(entry)]
+        fastest = max(chats, key=lambda entry: place.tokens_per_second(entry) or 0)
+        yield f"for this device, the fastest: rwkv-gpu run {fastest.name}"
 
 
 def details(entry: Entry, place: Place) -> Iterator[tuple[str, str]]:

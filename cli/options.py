@@ -260,6 +260,11 @@ def counts_option(
     )
 
 
+def is_word_of_run(argument: str) -> bool:
+    """True for a single word after `run`, which is always a model, as in ollama: `run codellama`"""
+    return click.get_current_context().info_name == "run" and argument.isascii() and len(argument.split()) == 1
+
+
 def model_arguments(
     *others: str,
     default: str | None = BUILTIN,
@@ -286,7 +291,7 @@ def model_arguments(
         elif len(required) == len(others):
             is_model = len(words) > len(others) or looks_like_model(first[0], exists=False)
         elif asks:
-            is_model = could_be_model(first[0])
+            is_model = could_be_model(first[0]) or is_word_of_run(first[0])
         else:
             is_model = looks_like_model(first[0]) or is_short(first[0])
         model, rest = (first[0], words[1:]) if is_model else (None, words)

@@ -7,6 +7,6 @@ command = Page(
     "run",
     params=chat.params,
     callback=chat.callback,
-    help=chat.help,
+    help=f"{chat.help} After `run`, a first argument without a space is always a model.",
     epilog='Example: rwkv-gpu run model.gguf "What is the sea?"',
 )

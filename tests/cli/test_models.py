@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -96,6 +97,15 @@ def test_words_filter_the_list_and_a_name_shows_everything_about_its_model(run):
     assert {"fits", "needed", "tokens_per_second", "licence", "context"} <= data["models"][0].keys()
 
 
+def test_a_recommended_model_is_about_as_fast_as_one_reads_or_the_fastest(card, monkeypatch, capsys):
+    for rate, end in (
+        (200e9, "for this device: rwkv-gpu run qwen3.5:9b"),
+        (12e9, "for this device: rwkv-gpu run qwen3.5:4b"),
+        (1e8, "for this device, the fastest: rwkv-gpu run gemma3:270m"),
+    ):
+        assert listed(packaged().entries, replace(card, rate=rate), None, monkeypatch, capsys)[-1] == end
+
+
 def test_the_cpu_is_measured_without_a_gpu(run, monkeypatch):
     monkeypatch.setattr(models, "Device", None)
     data = json.loads(run("models", "tiny:1m", "--device", "cpu", "--json").stdout)
@@ -145,6 +155,8 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
     ("arguments", "message"),
     [
         (["run", "lama3.2"], "no model 'lama3.2'; did you mean llama3.2"),
+        (["run", "codellama"], "no model 'codellama'; `rwkv-gpu models` lists names"),
+        (["run", "my", "models/b.gguf"], "no model 'my'"),
         (["info", "llama9:3b"], "`rwkv-gpu models` lists names"),
         (["run", "Qwen3 0.6B", "hi"], "`rwkv-gpu pull 'Qwen3 0.6B'` downloads it"),
         (["chat", "owner/name", "hi"], "`rwkv-gpu pull owner/name` downloads it"),

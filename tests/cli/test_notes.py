@@ -6,6 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu.builtin import builtin_model
+from rwkv_gpu.cli import load_model
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.fit import main_memory_lines
 from rwkv_gpu.cli.load_model import matrix_unit_notes
@@ -47,15 +49,24 @@ def test_a_note_gives_the_weights_in_main_memory_and_the_bytes_that_a_token_read
 
 
 @pytest.mark.parametrize(
-    "command", [["chat", "hello"], ["run", "hello"], ["generate", "-p", "hi", "--json"]], ids=" ".join
+    "command", [["chat", "hello"], ["run", "hello there"], ["generate", "-p", "hi", "--json"]], ids=" ".join
 )
-def test_the_built_in_model_introduces_itself_in_one_line_and_names_a_real_one(command):
+def test_the_built_in_model_introduces_itself_in_one_line_and_says_how_to_get_a_real_one(command):
     result = CliRunner().invoke(cli, [*command, "--max-tokens", "60", "--device", "cpu"])
     assert result.exit_code == 0, result.stderr
     [note] = [line for line in result.stderr.splitlines() if "built-in demo" in line]
     assert "11 M parameters, small talk only" in note
-    assert "rwkv-gpu run qwen3.5:4b" in note
+    assert "for a real model: rwkv-gpu models (" in note
     assert "demo" not in result.stdout
+
+
+@pytest.mark.parametrize("found", [None, "/usr/bin/rwkv-gpu"])
+def test_the_demo_names_a_model_that_suits_a_gpu_and_the_program_as_a_shell_finds_it(monkeypatch, found):
+    monkeypatch.setattr(load_model.sys, "argv", [".venv/bin/rwkv-gpu", "chat"])
+    monkeypatch.setattr(load_model.shutil, "which", lambda _: found)
+    with rwkv_gpu.load(device="cpu") as llm:
+        [note] = load_model.notes(str(builtin_model()), replace(llm.info, device="a GPU"), "f16")
+    assert f"for a real model: {'rwkv-gpu' if found else '.venv/bin/rwkv-gpu'} run qwen3.5:4b" in note
 
 
 def test_a_model_of_the_user_is_not_called_a_demo():

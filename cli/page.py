@@ -28,7 +28,7 @@ class Page(click.Command):
             found = owners(error.option_name, ctx.find_root())
             if not found:
                 raise
-            *others, last = (f"`rwkv-gpu {name}`" for name in found[:3])
+            *others, last = [*(f"`rwkv-gpu {name}`" for name in found[:3]), *["others"] * (len(found) > 3)]
             names = f"{', '.join(others)} and {last}" if others else last
             raise click.UsageError(f"{error.option_name} is an option of {names}", ctx) from None
         except click.UsageError as error:

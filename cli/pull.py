@@ -6,7 +6,7 @@ from rwkv_gpu.llm.hub import MOST_CONNECTIONS
 
 from .echo import echo_text
 from .folders import hub, pull
-from .model_name import ModelName, catalogue_option, yes_option
+from .model_name import ModelName, catalogue_option
 from .options import size
 from .page import Page
 
@@ -24,7 +24,6 @@ from .page import Page
 )
 @click.option("--limit-rate", "rate", type=size, metavar="SIZE", help="Maximum bytes per second, such as 500K or 2.5M.")
 @click.option("--no-mmproj", is_flag=True, help="Leave out the projector for images or audio.")
-@yes_option("No effect: pull never asks.")
 @catalogue_option
 def command(name: str, revision: str, connections: int, rate: int | None, *, no_mmproj: bool) -> None:
     """Download a model into the folder of models, and print its path. Then its name works in all commands.

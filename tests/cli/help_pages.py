@@ -57,7 +57,12 @@ def page() -> str:
         shares = f" Shared options: {also}." if also else ""
         parts.append(f"## rwkv-gpu {name}\n\n`{_usage(name, command)}`: {_text(command)}{shares}\n")
         parts += [_listed(own)] if own else []
-    return "\n".join([*parts, "## rwkv-gpu run\n\nThe same as `rwkv-gpu chat`.\n"])
+    return "\n".join(
+        [
+            *parts,
+            "## rwkv-gpu run\n\nThe same as `rwkv-gpu chat`, but a first argument without a space is always a model.\n",
+        ]
+    )
 
 
 def _with_defaults(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:

@@ -113,6 +113,8 @@ def test_help_fits_80_columns_and_uses_the_words_of_the_field(name):
 
 def test_help_and_version_are_also_commands_as_in_other_programs():
     assert run("help").output == run("--help").output
+    assert run("ls", "--json").output == run("list", "--json").output
+    assert run("show", "builtin").output == run("info", "builtin").output
     assert run("help", "chat").output == run("chat", "--help").output
     assert run("version").output == run("-V").output == run("--version").output
 
@@ -130,11 +132,13 @@ def test_a_page_names_its_own_command_in_its_example(name):
         (["qwen3:4b", "hi"], "no such command 'qwen3:4b'; `rwkv-gpu run qwen3:4b` chats with a model"),
         (["-hf", "a/b"], "options follow a command, as in `rwkv-gpu chat -hf ...`; see rwkv-gpu --help"),
         (["hello there"], "`rwkv-gpu run 'hello there'` asks the built-in model"),
-        (["show", "qwen3:4b"], "'show' (did you mean 'info'?)"),
-        (["pull", "-y"], "missing argument"),
+        (
+            ["pull", "-y", "qwen3:4b"],
+            "-y is an option of `rwkv-gpu batch`, `rwkv-gpu bench`, `rwkv-gpu chat` and others",
+        ),
         (["push", "me/mine"], "no such command 'push'; `hf upload`, of Hugging Face, publishes a model"),
         (["cp", "a", "b"], "no such command 'cp'; `rwkv-gpu create NEW` names a model"),
-        (["profile", "-n", "4"], "-n is an option of `rwkv-gpu batch`, `rwkv-gpu bench` and `rwkv-gpu chat`"),
+        (["profile", "-n", "4"], "-n is an option of `rwkv-gpu batch`, `rwkv-gpu bench`, `rwkv-gpu chat` and others"),
         (["plan", "nope", "--device", "cpu"], "nope"),
         (["chat", "-np", "2"], "-np is an option of llama.cpp; here: --parallel N of rwkv-gpu serve"),
         (["perplexity"], "missing argument 'FILE'; see rwkv-gpu perplexity --help"),

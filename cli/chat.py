@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @shared("template", "images")
 @click.option("--think/--no-think", default=None, help="Let the model think before it answers, if it can.")
 @click.option("--mcp", type=FileName(), metavar="CONFIG", help="Offer the tools of these MCP servers.")
+@click.option("--verbose", is_flag=True, help="Show the speed also after the answer to one question.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
 @sampling_options(CHAT_DEFAULTS)
 @loading_options
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str | None, system: str | None,
     session: str | None, half_state: bool, template: str | None, images: tuple[str, ...], think: bool | None,
-    mcp: str | None, no_color: bool,
+    mcp: str | None, verbose: bool, no_color: bool,
     loading: dict[str, Any], **options: Any,
 ) -> None:  # fmt: skip
     """Chat with MODEL, or with the built-in model.
@@ -76,6 +77,7 @@ def command(
         for image in images:
             conversation.add_image(expanded(image))
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
+        conversation.shows_stats = verbose or repl.interactive
         if tools is not None:
             tools.greet()
         if repl.interactive:

@@ -45,9 +45,9 @@ class ChatModel:
         return self.llm.default_settings({**CHAT_DEFAULTS, **(FOR_BUILTIN if self._is_builtin else Settings())})
 
     @property
-    def where(self) -> str:
-        """A line with its preset, or else its file."""
-        return f"preset   {Path(self.path).name.removesuffix(SUFFIX)}" if self.llm.preset else f"file     {self.path}"
+    def where(self) -> dict[str, str]:
+        """Its preset, or else its file, after a label."""
+        return {"preset": Path(self.path).name.removesuffix(SUFFIX)} if self.llm.preset else {"file": self.path}
 
     @property
     def system(self) -> str | None:

@@ -18,6 +18,7 @@ from .chat_model import ChatModel, with_model
 from .chat_stats import Totals, context_line
 from .chat_tools import ChatTools
 from .keyboard import Source
+from .model_name import is_short, looks_like_model
 from .screen import Screen
 from .session_file import SessionFile, expanded
 
@@ -112,7 +113,8 @@ class Conversation:
         file = self.session if again and self.session is not None else SessionFile(name, half_state=self.half_state)
         try:
             if not file.exists:
-                raise BadFile(f"{name}: No such file")
+                meant = f"; /model {name} continues with that model" if is_short(name) or looks_like_model(name) else ""
+                raise BadFile(f"{name}: No such file{meant}")
             branches, at = file.load(self.llm)
         except BaseException:
             if not again:

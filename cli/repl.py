@@ -214,6 +214,8 @@ class Repl:
         if not self.interactive:
             if (cut := truncation(done, most, settings)) is not None:
                 self.screen.note(f"rwkv-gpu: {cut}")
+            if conversation.shows_stats:
+                self.screen.note(answer_line(done, most))
             return
         if done.finish_reason == "abort":
             self._warned = True

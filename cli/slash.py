@@ -162,15 +162,16 @@ def show(conversation: Conversation, _: str) -> None:
     """The model, the system prompt, and the settings that were changed."""
     info, chat = conversation.llm.info, conversation.chat
     context = context_text(conversation.llm.context, info.trained_context)
-    lines = [
-        f"model    {info.name or info.architecture}: {info.architecture}, {counted(info.parameters)}, {info.format}",
-        *([] if conversation.model is None else [conversation.model.where]),
-        f"device   {info.device}, context {context}",
-        f"system   {chat.system or 'none; /system TEXT sets one'}",
-        *(f"{name} {value}" for name, value in chat.settings.items()),
-    ]
-    for line in lines:
-        conversation.screen.note(f"  {line}", "")
+    facts = {
+        "model": f"{info.name or info.architecture}: {info.architecture}, {counted(info.parameters)}, {info.format}",
+        **({} if conversation.model is None else conversation.model.where),
+        "device": f"{info.device}, context {context}",
+        "system": chat.system or "none; /system TEXT sets one",
+        **chat.settings,
+    }
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        conversation.screen.note(f"  {name:{width}}  {value}", "", width + 4)
 
 
 def change_model(conversation: Conversation, name: str) -> None:
@@ -208,6 +209,9 @@ def tools(conversation: Conversation, _: str) -> None:
 
 def set_value(conversation: Conversation, rest: str) -> None:
     kind, _, more = rest.partition(" ")
+    if rest in SWITCHES:
+        run(conversation, *SWITCHES[rest])
+        return
     if kind == "system":  # as in ollama
         system(conversation, more.strip().strip('"'))
         return
@@ -239,6 +243,10 @@ def think(conversation: Conversation, which: str) -> None:
     conversation.screen.note(f"thinking: {shown[chat.think]}")
 
 
+# What follows /set in ollama, as a command.
+SWITCHES = {
+    "verbose": ("stats", "on"), "quiet": ("stats", "off"), "think": ("think", "on"), "nothink": ("think", "off"),
+}  # fmt: skip
 NO_THINKING = "this model has no thinking mode: its chat template cannot switch one on or off; nothing changes"
 
 

@@ -98,12 +98,20 @@ def test_help_aligns_descriptions_that_break(chat):
 
 
 def test_commands_of_other_chat_programs_work(chat):
+    chat.type("/load qwen3.5:4b")
+    chat.wait("No such file; /model qwen3.5:4b continues")
     chat.type("/show")
-    chat.wait("system   none")
+    chat.wait("system       none; /system TEXT sets one\n  temperature  0.8")
     chat.type('/set system "Be brief."')
     chat.wait("it applies from the next question on")
     chat.type("/set parameter temperature 0.25")
     chat.wait("temperature 0.25")
+    chat.type("/set quiet")
+    chat.wait("answers  0")
+    chat.type("hello")
+    chat.wait("1: you said hello")
+    chat.type("/set temperature")
+    assert "tok/s" not in chat.wait("temperature 0.8")
     chat.type("/h")
     chat.wait("/show")
     chat.type("quit")

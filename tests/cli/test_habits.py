@@ -49,6 +49,13 @@ def test_one_question_has_one_answer(arguments, answer):
     assert result.stdout == answer + "\n"
 
 
+def test_one_answer_shows_its_speed_if_asked_to():
+    for flag, shown in ((["--verbose"], True), ([], False)):
+        result = run("run", MODEL, "the sea", "-n", 3, *flag, *GREEDY)
+        assert ("answer 3 tokens at" in result.stderr) == shown
+        assert "tok/s" not in result.stdout
+
+
 def test_a_question_is_words_and_a_pipe_comes_before_it(answer):
     assert run("chat", "hello", "-n", 20, *GREEDY, stdin="").stdout == answer + "\n"
     with rwkv_gpu.load(device="cpu") as llm:

@@ -134,13 +134,13 @@ def test_an_adapter_gives_the_logits_of_merged_weights(model, tmp_path):
     assert np.abs(found - plain).max() > 0.1
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("where", ["cpu", "gpu"])
 @pytest.mark.parametrize("model", ["jina-bert-v3", "nomic-bert-moe"])
-def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
+def test_an_encoder_has_adapters(model, where, adapter, tmp_path):
     """The adapter also changes the table of token types, whose first row is added to every token."""
     parts, how = ("token_embd", "token_types", "attn_q", "attn_qkv", "ffn_up"), {"chunk_size": 64}
     specs = [(write(tmp_path, model, "first", parts=parts), 0.5), write(tmp_path, model, "second", seed=1, parts=parts)]
-    runner, ids = adapted(model, specs, adapter if on_gpu else None, **how), ids_of(40)
+    runner, ids = adapted(model, specs, adapter if where == "gpu" else None, **how), ids_of(40)
     batch = Batch.of([(0, 0, ids)], every=True)
     expected = merged(model, runner.adapters, {"first": 0.5, "second": 1.0}, **how).hidden(batch)
     np.testing.assert_allclose(runner.hidden(batch), expected, rtol=4e-3, atol=4e-3)

@@ -70,13 +70,13 @@ def test_special_tokens_in_a_text_count_as_such():
         assert llm.tokenizer.eos in ids[0]
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("where", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", ["tiny-bert", "quiet-qwen3", "quiet-rwkv7"])
-def test_texts_that_fit_a_step_take_one_together(adapter, monkeypatch, name, on_gpu):
+def test_texts_that_fit_a_step_take_one_together(adapter, monkeypatch, name, where):
     steps = []
     real = Runner.hidden
     monkeypatch.setattr(Runner, "hidden", lambda self, batch: steps.append(len(batch.segments)) or real(self, batch))
-    device = str(adapter.index) if on_gpu else "cpu"
+    device = str(adapter.index) if where == "gpu" else "cpu"
     with rwkv_gpu.load(OWN / f"{name}.gguf", device=device, kv="f32", chunk_size=64, sequences=3) as llm:
         free = llm.activity.free_pages
         ids = [list(range(5, 25)), [7], list(range(9, 29)), [3, 4], list(range(30, 70)), list(range(5, 60)), [8, 8]]

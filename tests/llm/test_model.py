@@ -24,8 +24,8 @@ MODELS = ["tiny-rwkv7", "tiny-qwen3"]
 PROMPTS = ["hello", "the a b c", "user", "hello world " * 8, "a", "日本"]
 
 
-@pytest.fixture(params=["cpu", "fast"])
-def device(request, adapter):
+@pytest.fixture(params=["cpu", "gpu"])
+def where(request, adapter):
     return "cpu" if request.param == "cpu" else str(adapter.index)
 
 
@@ -36,8 +36,8 @@ def llm(request):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_calls_from_many_threads_and_batches_give_the_same_answers_as_alone(device, name):
-    with rwkv_gpu.load(OWN / f"{name}.gguf", device=device, sequences=4, context=256, kv="f32") as llm:
+def test_calls_from_many_threads_and_batches_give_the_same_answers_as_alone(where, name):
+    with rwkv_gpu.load(OWN / f"{name}.gguf", device=where, sequences=4, context=256, kv="f32") as llm:
         alone = [llm.generate(prompt, max_tokens=9).tokens for prompt in PROMPTS]
         with ThreadPoolExecutor(len(PROMPTS)) as pool:
             threads = [*pool.map(lambda prompt: llm.generate(prompt, max_tokens=9).tokens, PROMPTS)]
@@ -135,12 +135,12 @@ def test_perplexity_by_windows_scores_every_token_once_after_half_a_window_at_le
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_embeddings_have_length_one_and_are_the_same_in_any_chunks_and_on_any_device(device, name):
+def test_embeddings_have_length_one_and_are_the_same_in_any_chunks_and_on_any_device(where, name):
     texts = ["hello world " * 9, "a"]
     path = OWN / f"{name}.gguf"
     with rwkv_gpu.load(path, device="cpu", chunk_size=512) as llm:
         want = llm.embed(texts)
-    with rwkv_gpu.load(path, device=device, chunk_size=8) as llm:
+    with rwkv_gpu.load(path, device=where, chunk_size=8) as llm:
         rows = llm.embed(texts)
         np.testing.assert_allclose(llm.embed(texts[1]), rows[1], atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)

@@ -9,11 +9,14 @@ from click.testing import CliRunner
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.diffusion import BLOCK, BLOCK_STEPS, CANVAS, Canvas
+from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.sampling import Sampled
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling import Sampled, SamplingParams
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
+from tests.engine.test_engine import small
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import U32, written
 from tests.golden_files import OWN
@@ -96,6 +99,15 @@ def test_steps_and_their_requests_are_counted():
     with opened() as llm:
         llm.generate(PROMPT, max_tokens=3, temperature=0, ignore_eos=True)
         assert (llm.activity.steps, llm.activity.chunks) == (3, 3)
+
+
+def test_a_paused_request_has_no_steps():
+    engine = Engine(small("tiny-llada.gguf", context=128))
+    numbers = [engine.add(Request(PROMPT[at:], SamplingParams(max_tokens=3, temperature=0))) for at in range(2)]
+    engine.step()
+    engine.pause(numbers[0])
+    engine.step()
+    assert (engine.activity.steps, engine.activity.chunks) == (2, 3)
 
 
 def test_an_answer_longer_than_the_masks_continues():

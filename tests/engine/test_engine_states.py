@@ -328,6 +328,18 @@ def test_the_tokens_of_a_prompt_that_no_step_has_read_are_counted():
     assert engine.activity.chunks > engine.activity.steps > 1
 
 
+def test_the_row_before_a_new_sequence_is_forgotten_as_it_belongs_to_another_text():
+    runner, forgotten = Fake(9, 4, attends=True, recurs=False, look_ahead=0), []
+    runner.forget_row = lambda *given: forgotten.append(given)
+    engine = Engine(runner)
+    engine.prefixes._most_bytes = 1000
+    for more in ([], [5]):
+        engine.add(Request([1] * PAGE + more, SamplingParams(max_tokens=1), keep=True))
+        while engine.busy:
+            engine.step()
+    assert forgotten == [(0, 0), (1, PAGE)]
+
+
 def test_an_engine_with_paused_requests_only_is_not_busy():
     engine = Engine(Fake(9, 0, attends=True, recurs=True, look_ahead=0))
     ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=30))) for n in range(2)]

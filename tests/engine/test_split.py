@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.runner import PartRunner, Share, prefill
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.engine.split import SplitRunner, parts_of
+from rwkv_gpu.engine.split import SplitRunner, SplitStep, parts_of
 from rwkv_gpu.engine.split_layout import shares_of
 from rwkv_gpu.engine.step_result import CompletedStep, SamplingInputs
 from rwkv_gpu.errors import BadInput, DeviceError
@@ -314,6 +314,16 @@ def test_a_token_that_could_not_be_sampled_is_not_fed_to_the_step_ahead(logged, 
     first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     assert first.wait().rows[0].token == NO_TOKEN
     assert second.wait().rows[0].token < runner.vocabulary
+
+
+def test_the_prepared_parts_of_a_failed_step_are_discarded():
+    step, discarded = SplitStep.__new__(SplitStep), []
+    step.ready = {number: SimpleNamespace(discard=lambda number=number: discarded.append(number)) for number in (0, 1)}
+    step.result = None
+    step.fail(DeviceError("refused"))
+    assert (discarded, step.ready) == ([0, 1], {})
+    with pytest.raises(DeviceError, match="refused"):
+        step.wait()
 
 
 def test_a_closed_runner_has_closed_its_parts_and_keeps_none():

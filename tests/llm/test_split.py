@@ -12,7 +12,7 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT
 from rwkv_gpu.engine.fit import SHARE, STEP
-from rwkv_gpu.engine.split_layout import Layout, choices_of, device_names, first_layers, lay_out, shares_of
+from rwkv_gpu.engine.split_layout import Layout, PartTuning, choices_of, device_names, first_layers, lay_out, shares_of
 from rwkv_gpu.errors import BadInput, NoAdapter, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, Choice
@@ -249,6 +249,22 @@ def test_the_part_with_the_least_memory_bounds_the_context_unless_parts_share_on
     assert shared.options["context"] == tokens
     shared = on_gpus(1 << 40, 1 << 40, kind="IntegratedGPU", context=STEP)
     assert shared.fits[1].available == (1 << 40) - shared.fits[0].needed
+
+
+def test_the_bytes_of_all_parts_are_counted_while_they_are_loaded(on_gpus, monkeypatch, tmp_path):
+    layout, seen = on_gpus(1 << 40, 1 << 40, context=STEP), []
+    parts = iter([(30, 100), (50, 150)])
+
+    def load(*_given, progress, **_more):
+        for done in (parts_of := next(parts)):
+            progress(done, parts_of[-1])
+
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.GpuRunner", load)
+    made = lambda _model, _parts, makers, **_: [make(None) for make in makers]  # noqa: E731
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.SplitRunner", made)
+    with GGUFFile.open(long_context(tmp_path)) as file:
+        layout.runner(file, [PartTuning()] * 2, 64, lambda *counts: seen.append(counts))
+        assert seen == [(done, file.nbytes) for done in (30, 100, 150, 250, file.nbytes)]
 
 
 def test_the_keys_of_each_layer_are_in_one_binding(on_gpus):

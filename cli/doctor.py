@@ -78,11 +78,11 @@ def _adapter(device: str, written: DeviceReport) -> Adapter:
     """The GPU to examine."""
     adapters = list_adapters()
     written.listed(adapters)
-    adapter = choose(adapters, device).adapter
-    if adapter is None:
-        raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
-    written.opening(adapter)
-    return adapter
+    choice = choose(adapters, device)
+    if choice.adapter is None:
+        raise BadInput(f"the doctor compares a GPU with numpy, but the device is cpu: {choice.reason}")
+    written.opening(choice.adapter)
+    return choice.adapter
 
 
 class Progress:

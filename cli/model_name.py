@@ -67,7 +67,11 @@ class ModelName(FileName):
         here = hub()
         found = here.locate(name)
         if isinstance(found, str) and not weights:
-            return header(found)
+            try:
+                return header(found)
+            except BadInput as error:
+                estimate = f"; `rwkv-gpu models {name}` has an estimate" if is_short(name) else ""
+                raise BadInput(f"{error}{estimate}") from None
         if isinstance(found, str):
             return pull(found) if is_hub_name(name) else offer(name, found, agree)
         if found is None and not is_path(name):

@@ -97,6 +97,14 @@ def test_words_filter_the_list_and_a_name_shows_everything_about_its_model(run):
     assert {"fits", "needed", "tokens_per_second", "licence", "context"} <= data["models"][0].keys()
 
 
+@pytest.mark.parametrize("command", ["fit", "info"])
+def test_without_the_hub_fit_points_to_the_estimate(run, monkeypatch, command):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    refused = run(command, "tiny:1m")
+    assert refused.exit_code == 2
+    assert "check the network connection; `rwkv-gpu models tiny:1m` has an estimate" in refused.stderr
+
+
 def test_a_recommended_model_is_about_as_fast_as_one_reads_or_the_fastest(card, monkeypatch, capsys):
     for rate, end in (
         (200e9, "for this device: rwkv-gpu run qwen3.5:9b"),

@@ -142,6 +142,13 @@ def test_the_exit_code_of_the_command_shows_whether_results_are_correct(fast_dev
     assert CliRunner().invoke(cli, ["doctor", "--device", "cpu"]).exit_code == 2
 
 
+def test_without_a_gpu_the_doctor_says_why(monkeypatch):
+    monkeypatch.setattr(doctor_command, "list_adapters", list)
+    refused = CliRunner().invoke(cli, ["doctor"])
+    assert refused.exit_code == 2
+    assert "but the device is cpu: no GPU found; to use one, install a Vulkan driver" in refused.stderr
+
+
 def reported(device, file):
     """Returns the report of one trial."""
     [trial] = [trial for trial in dense.cases(device.capabilities) if trial.op == "mul"]

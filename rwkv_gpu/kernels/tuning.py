@@ -73,7 +73,8 @@ ExpertTable = tuple[tuple[ExpertLimits, ExpertConfig], ...]
 class LaneTuning:
     """Lanes of workgroups that reduce rows or map elements."""
 
-    row_lanes: int  # lanes that reduce one row in a norm or a softmax
+    row_lanes: int  # lanes that reduce one row in a norm or a softmax, at most
+    resident_lanes: int  # lanes that a device runs at once; steps with more rows than fit use fewer lanes per row
     map_lanes: int  # lanes of a workgroup that maps element by element
     sampling_lanes: int  # lanes that sample the token of a single row, at most
     reduce: str  # how lanes reduce: workgroup, subgroup or one_subgroup
@@ -101,7 +102,6 @@ class AttentionTuning:
     latent_run_length: int  # minimum positions of a run in decode over latents on matrix units
     latent_workgroups: int  # maximum number of workgroups for decode over latents on matrix units
     latent_prefetch: int  # blocks of latents that a workgroup loads ahead: 0 or 1
-    head_rounding_rows: int  # rows of x up to which per-head products on matrix units round x themselves
 
 
 @dataclass(frozen=True)

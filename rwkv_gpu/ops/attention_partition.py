@@ -18,7 +18,7 @@ SHORT_RUNS = 2  # up to this many runs, no separate dispatch reduces them
 # Up to this many positions, one workgroup is faster than several runs. Measured on an H200, for a layer of Llama 8B: 2
 # µs faster at 50 positions, 0.5 to 1 µs faster at 100, and 1 µs slower at 200.
 ONE_RUN = 128
-MOST_FRAGMENTS = 8  # maximum fragments of a head on matrix units
+MOST_FRAGMENTS = 8  # maximum fragments of a head on matrix units, or of each of two pieces of it in prompts
 MOST_LOADS = 16  # on matrix units: maximum loads of keys in flight per lane
 JOINED_BUFFERS = 10  # storage buffers of a kernel that attends and reduces
 

@@ -1,6 +1,7 @@
 """Matrix units are used for prompts and batches, but not if few sequences decode."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import sizes, transformer
 from rwkv_gpu.measure.synthetic import noise, opened
+from rwkv_gpu.ops.lowering.context import Lowering
 from tests.golden_files import OWN
 from tests.measure.tiny import opened_layers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
@@ -32,6 +34,24 @@ def kernels_of(file: GGUFFile, rows: int, *, prefill: bool, kv: str = "f16") -> 
 def test_prompts_are_read_on_matrix_units(name, expected):
     with GGUFFile.open(OWN / f"{name}.gguf") as file:
         assert expected <= kernels_of(file, 512, prefill=True)
+
+
+def test_heads_round_their_rows_in_prompts_too():
+    with opened_layers("glm-4.7-flash-30b-q4_k_m") as file:
+        step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(512, prefill=True))
+    names = [row.name.split()[0] for row in step.dispatches if row.layer == 5]
+    head = names.index("attn_k_b")
+    assert [names[head - 1], *names[head + 1 : head + 4]] == ["attn_q_b", "kv", "kv", "attn_v_b"]
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "lanes"),
+    [(4096, 1, 1024), (192, 256, 1024), (4096, 512, 512), (2560, 512, 320), (192, 10240, 64)],
+)
+def test_a_row_has_fewer_lanes_if_there_are_too_many_rows_to_run_at_once(width, rows, lanes):
+    target = SimpleNamespace(tuning=tuning_with_matrix_units(), can=WITH_MATRIX_UNITS, weights=None)
+    lowering = Lowering(SimpleNamespace(shape=None), target, None)
+    assert lowering.row_lanes(width, rows) == lanes
 
 
 @pytest.mark.parametrize("name", ["mamba2-2.7b", "falcon-h1-3.1b", "granite4-h-tiny-7b", "nemotron3-nano-32b"])
@@ -111,7 +131,9 @@ def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_lon
         assert attending(file, rows, 4096) == {"attention/attention_decode"}
 
 
-@pytest.mark.parametrize(("size", "there"), [(64, True), (72, True), (112, True), (128, True), (136, False)])
+@pytest.mark.parametrize(
+    ("size", "there"), [(64, True), (72, True), (128, True), (136, True), (256, True), (264, False)]
+)
 def test_prompts_attend_on_matrix_units_also_if_zeros_fill_the_last_fragment_of_a_head(size, there):
     shape = transformer("llama", 32000, sizes(1, 576, 1024, 8, 2, size))
     with opened(noise("heads", shape, QUANTS["f16"])) as file:

@@ -65,7 +65,6 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         own = default_tuning(can).only_experts(config)
         yield _by_head(name, own, config.tolerance.result)
         if config.fragment:
-            yield _by_head(f"{name}, rounded before", own.changed(head_rounding_rows=0), config.tolerance.result)
             yield _by_head(f"{name}, rows that begin anywhere", own, config.tolerance.result, stride=78)
             yield from read_on_units(_by_head(name, own, config.tolerance.result, out=64), 3 * 64, can)
         if config.gathers_row:

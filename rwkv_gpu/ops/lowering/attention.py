@@ -150,19 +150,26 @@ def _emit_write(to: Lowering, node: Node, op: Attend, sizes: Mapping[str, Consta
 
 
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
-    """True if a prompt attends on matrix units: the cache is float16, and heads have at most 8 fragments."""
+    """True if a prompt attends on matrix units: the cache is float16, and heads have at most 16 fragments."""
     side = to.can.fragment
     wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     if not wanted or op.cache.size % 8:
         return False
-    nbytes = matrix_attention_bytes(op.cache.size, side)
-    return op.how.biases is None and op.cache.size <= MOST_FRAGMENTS * side and nbytes <= to.can.max_workgroup_memory
+    fits = matrix_attention_bytes(op.cache.size, side) <= to.can.max_workgroup_memory
+    return op.how.biases is None and op.cache.size <= 2 * MOST_FRAGMENTS * side and fits
 
 
 def matrix_attention_bytes(size: int, side: int) -> int:
     """Bytes of workgroup memory: a block of keys and values, and the scores and exponentials of each query tile."""
     keys, scored, dims = _keys(size, side), 2 * side, -(-size // side) * side  # padded with zeros
-    return 4 * keys * (dims + 8) + QUERY_TILES * side * (4 * (scored + 4) + 2 * (scored + 8) + 4) + 32
+    queries, of_values = QUERY_TILES * side, -(-dims // side // pieces(size, side)) * side
+    stored = max(queries * (dims + 8), keys * (dims + 8 + of_values + 8))
+    return 2 * stored + queries * (4 * (scored + 4) + 2 * (scored + 8) + 4) + 32
+
+
+def pieces(size: int, side: int) -> int:
+    """The number of workgroups that share the dimensions of a head's result."""
+    return 2 if size > MOST_FRAGMENTS * side else 1
 
 
 def _keys(size: int, side: int) -> int:
@@ -178,13 +185,13 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
     rows = side * QUERY_TILES // shared
     few = min(to.shape.max_segments, node.rows)
     blocks = (node.rows - few) // rows + few
-    groups = blocks * partition.heads // shared
+    groups = blocks * partition.heads // shared * pieces(op.cache.size, side)
     if op.how.causal:
         partition = in_runs(partition, groups, RUN_FRAGMENTS * side, to.memory.caches.max_pages, to.tuning)
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
-        "KEYS": _keys(op.cache.size, side),
+        "KEYS": _keys(op.cache.size, side), "PIECES": pieces(op.cache.size, side),
     }  # fmt: skip
     links = _scores(to, op, LOG2E) + _sink(op) + bound
     meeting = "subgroup" if lanes == ORDERED_SUBGROUP else "workgroup"

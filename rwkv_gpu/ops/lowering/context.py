@@ -24,6 +24,7 @@ from ..vocabulary import PAGE, Cache, LayerNorm, Rms, Weight
 
 NO_OPERANDS: Mapping[str, Operand] = MappingProxyType({})
 NO_CONSTANTS: Mapping[str, Constant] = MappingProxyType({})
+LEAST_LANES = 64  # of a workgroup, as a multiprocessor runs only so many workgroups
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,15 @@ class Lowering:
             node, name, (*shader, "lib/lanes/plain"), {**constants, "WG": lanes}, operands,
             groups=-(-count // lanes), fixed_bytes=fixed_bytes, row_bytes=row_bytes,
         )  # fmt: skip
+
+    def row_lanes(self, width: int, rows: int) -> int:
+        """The number of lanes that reduce a row: fewer if not all rows can run at once, or if the rows are short."""
+        lanes = self.tuning.lanes
+        if lanes.reduce != "subgroup" or rows * lanes.row_lanes <= lanes.resident_lanes:
+            return lanes.row_lanes
+        fours = -(-width // 4)
+        most = min(lanes.row_lanes, max(LEAST_LANES, lanes.resident_lanes // rows))
+        return min(most, -(-fours // -(-fours // most) // 32) * 32)
 
     def _operand(self, op: Any, binding: str) -> Operand:
         """The operand of a binding that is named like an input of the step, `state`, or a field of the op."""

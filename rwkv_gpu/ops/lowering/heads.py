@@ -6,16 +6,16 @@ from ...kernels.gemm_config import MATRIX_STEP
 from ...kernels.parts import ROUNDING_IN_UNITS
 from ..graph import Node
 from ..moe import Matrices, head_config, matrices_of
-from ..nodes import HeadLinear, Quantise
-from ..quantising import UNIT, rounded_rows
+from ..nodes import HeadLinear
+from ..quantising import UNIT
 from ..run_shares import ONE
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .attention import joining
 from .context import Lowering, Runs
 from .matrix_units import w_exponent
-from .moe import decoded_parts, rounded_rows_of
-from .quantising import in_units, round_rows
+from .moe import decoded_parts
+from .quantising import in_units
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
@@ -38,7 +38,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
         ]
         parts += ["moe/bias/none", "moe/sums/plain", "moe/input/plain", "lib/activation"]
         if config.fragment:
-            own_parts, own_constants, own_operands = _on_matrix_units(to, node, op, matrices, config)
+            own_parts, own_constants, own_operands = _on_matrix_units(to, node, op, matrices)
             parts += own_parts
             constants |= own_constants
             operands |= own_operands
@@ -80,26 +80,20 @@ def _rows(matrices: Matrices, stride: int) -> str:
 
 
 def _on_matrix_units(
-    to: Lowering, node: Node, op: HeadLinear, matrices: Matrices, config: ExpertConfig
+    to: Lowering, node: Node, op: HeadLinear, matrices: Matrices
 ) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
-    """The parts, constants and operands of tiles: how they round and read x, and if they also write a rounded y."""
-    width, stride, rows = matrices.width, op.x.shape[1] // matrices.experts, node.rows * matrices.experts
+    """The parts, constants and operands of tiles, which round x, and if requested also write a rounded y."""
+    stride = op.x.shape[1] // matrices.experts
     kept = "rounded" if op.quantises else "none"
     parts = [*decoded_parts(matrices.shards[0]), f"moe/kept/{kept}", *ROUNDING_IN_UNITS]
+    parts += ["moe/x/floats", _rows(matrices, stride), "moe/unit/all"]
     constants: dict[str, Constant] = {
-        "W_EXPONENT": w_exponent(matrices.shards[0]), "X_ROWS": rows, "X_UNIT": UNIT,
+        "W_EXPONENT": w_exponent(matrices.shards[0]), "X_ROWS": node.rows * matrices.experts, "X_UNIT": UNIT,
         "UNIT": UNIT, "ROUNDED_ROWS": node.rows, "FRAGMENTS": 0, "SIDE_BY_SIDE": matrices.experts,
+        "PADDED": int(matrices.width % MATRIX_STEP > 0),
     }  # fmt: skip
     operands: dict[str, Operand] = {}
     if op.quantises:
         own, operands = in_units(to, op.quantises, node.rows)
         constants |= own
-    if node.rows <= to.tuning.attention.head_rounding_rows:
-        parts += ["moe/x/floats", _rows(matrices, stride), "moe/unit/all"]
-        constants["PADDED"] = int(width % MATRIX_STEP > 0)
-    else:
-        found = rounded_rows({0: width}, rows)
-        round_rows(to, node, Quantise(op.x, ((0, width),), found), rows, gap=stride - width)
-        parts += [rounded_rows_of(config), "moe/unit/row"]
-        operands["x"] = found.value
     return parts, constants, operands

@@ -37,6 +37,7 @@ from .quantising import quantise
 from .table import Placed, Table
 
 REDUCE = "linear/splitk_reduce"
+ROWS_OF_LANE = 4  # a lane adds up the parts of this many rows, if there are more sums than lanes that run at once
 STATES = "shift_state", "past"  # names of bindings that hold states
 MAX_MERGED_GROUPS = 132  # workgroups that leave room for a merged product: one per multiprocessor of an H200
 MAX_CONSTANT_TABLE_ROWS = 32  # on matrix units: up to this many rows of x per workgroup, the table is a constant
@@ -157,13 +158,16 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
     own = {"x": bound.operands["x"], "w": bound.operands["w"], "y": found}
     _dispatch(to, node, op, Bound(bound.name, split, own), op.prologue, parts)
     reduced = [replace(one, x=start) for one, start in zip(bound.placed, starts, strict=False)]
-    lanes = to.tuning.lanes.map_lanes
+    lanes, rows = to.tuning.lanes.map_lanes, node.rows
     each = blocks_of(bound.shards, bound.widths, lanes * (1 + op.has(GatePairs)))
-    table = Table.of(reduced, each, node.rows, node.rows, parts)
-    links = Links(["lib/lanes/plain", *table.parts], {"WG": lanes, **table.constants}, {**table.operands})
+    of_lane = ROWS_OF_LANE if sum(each) * rows * lanes >= ROWS_OF_LANE * to.tuning.lanes.resident_lanes else 1
+    t_blocks = -(-rows // of_lane)
+    table = Table.of(reduced, each, t_blocks, rows, parts)
+    constants = {"WG": lanes, "OF_LANE": of_lane, **table.constants}
+    links = Links(["lib/lanes/plain", *table.parts], constants, {**table.operands})
     links.operands |= {name: one for name, one in bound.operands.items() if name != "w"} | {"x": found}
-    _add_stages(links, to, op, node.rows, op.epilogue)
-    groups = table.blocks * node.rows
+    _add_stages(links, to, op, rows, op.epilogue)
+    groups = table.blocks * t_blocks
     to.emit(node, bound.name, (REDUCE, *links.parts), links.constants, links.operands, groups=groups)
 
 

@@ -24,15 +24,20 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
         node,
         "",
         ("linear/quantise_rows", f"lib/lanes/{to.tuning.lanes.reduce}", *STORES_QUANTISED, "lib/rows/vec4", norm),
-        {"WG": to.tuning.lanes.row_lanes, "XS": len(op.widths)} | op.out.constants | own,
+        {"WG": _lanes(to, op, node.rows), "XS": len(op.widths)} | op.out.constants | own,
         operands | gain,
         groups=len(op.widths) * node.rows,
     )
 
 
-def _widths(op: Quantise, at: int = 0, gap: int = 0) -> UniformTable:
-    """A table of each x: its start in the binding, its width, its place in the result, and the gap between rows."""
-    return UniformTable(tuple(w for start, width in op.widths for w in (at + start, width, op.out.starts[start], gap)))
+def _lanes(to: Lowering, op: Quantise, rows: int) -> int:
+    """The number of lanes that round a row of any x."""
+    return to.row_lanes(max(width for _, width in op.widths), len(op.widths) * rows)
+
+
+def _widths(op: Quantise, at: int = 0) -> UniformTable:
+    """A table of each x: its start in the binding, its width, and its place in the result."""
+    return UniformTable(tuple(w for start, width in op.widths for w in (at + start, width, op.out.starts[start], 0)))
 
 
 def quantise_links(to: Lowering, op: Quantise, rows: int) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
@@ -46,12 +51,12 @@ def quantise_links(to: Lowering, op: Quantise, rows: int) -> tuple[list[str], di
     return [ROUNDING, "lib/matrix_units/rounded"], constants, {"rounded": op.out.value, "table": table}
 
 
-def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
-    """Emits the rounding of `rows` rows of x to float16, one workgroup each; rows of x are `gap` numbers apart."""
+def round_rows(to: Lowering, node: Node, op: Quantise, rows: int) -> None:
+    """Emits the rounding of `rows` rows of x to float16, one workgroup each."""
     norm, own, gain = to.rms_norm(op.norm)
-    own |= {"WG": to.tuning.lanes.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
-    operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": _widths(op, gap=gap)}
-    whole_fours = gap % 4 == 0 and all(width % 4 == 0 for _, width in op.widths)
+    own |= {"WG": _lanes(to, op, rows), "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
+    operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": _widths(op)}
+    whole_fours = all(width % 4 == 0 for _, width in op.widths)
     parts = (
         f"lib/lanes/{to.tuning.lanes.reduce}",
         "lib/rows/vec4" if whole_fours else "lib/rows/scalar",

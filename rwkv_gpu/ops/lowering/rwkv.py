@@ -45,7 +45,7 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     parts: tuple[str, ...] = ("rwkv/shift_output/floats",)
     constants: dict[str, Constant] = {
         "D": width, "MIXES": mixes, "ROWS": len(op.ys) > mixes, "EPS": float(op.norm.eps),
-        "WG": to.tuning.lanes.row_lanes,
+        "WG": to.row_lanes(width, node.rows),
     }  # fmt: skip
     operands: dict[str, Operand] = {"weight": to.vector(op.norm.weight), "bias": to.vector(op.norm.bias)}
     if op.quantises:

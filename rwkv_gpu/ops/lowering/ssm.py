@@ -149,7 +149,8 @@ def selective_scan(to: Lowering, node: Node, op: SelectiveScan) -> None:
 
 def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
     constants: dict[str, Constant] = {
-        "D": op.x.shape[1], "G": op.groups, "EPS": float(op.eps), "WG": to.tuning.lanes.row_lanes,
+        "D": op.x.shape[1], "G": op.groups, "EPS": float(op.eps),
+        "WG": to.row_lanes(op.x.shape[1] // op.groups, node.rows * op.groups),
     }  # fmt: skip
     width = op.x.shape[1]
     constants["WEIGHTS"] = math.prod(op.weight.shape) if op.weight else width

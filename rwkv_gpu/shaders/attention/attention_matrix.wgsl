@@ -5,6 +5,7 @@
 // by fragments. Meanwhile, registers receive the next keys and values. Compilers must not move these loads past a barrier, to
 // their uses, so `keys` and `values` are declared as writable, although they are not written. If there would be few workgroups,
 // each covers one of RUNS runs of the context, and writes its partial sum, followed by the maximum and the sum of exponentials.
+// A long head has PIECES workgroups. Each computes all scores, and as many dimensions of the result as registers hold.
 // needs attention/blocks: block_of; attention/partition: cut_of; lib/matrix_units/halves: halves; meeting: meet, any_of
 // needs attention/softmax: further, nothing_seen; logit: logits_of; reach: first_seen, last_seen; sink: sink_of
 enable wgpu_cooperative_matrix;
@@ -19,30 +20,35 @@ enable wgpu_cooperative_matrix;
 const N4 = N / 4u;
 const N8 = N / 8u;
 const DIMS_S = (N + S - 1u) / S;            // fragments of a head; zeros fill the last one
+const OWN_S = (DIMS_S + PIECES - 1u) / PIECES;  // fragments of the result in a workgroup
 const M4 = DIMS_S * S / 4u;
 const M8 = M4 / 2u;
+const V8 = OWN_S * S / 8u;                  // vec4us of a value in a workgroup
 const S4 = S / 4u;
 const TILES = WG / SUBGROUP;                // query tiles: ROWS / S for each of SHARED heads
 const GROUPS = H / SHARED;
 const SHARE = H / KV;
 const PARTS = SUBGROUP / S;                 // lanes that share a query
 const LOADS = (KEYS * M8 + WG - 1u) / WG;   // vec4us of keys that a lane copies at a time
+const V_LOADS = (KEYS * V8 + WG - 1u) / WG; // the same of values
 const AT_ONCE = 2u * S;
 const FOURS = AT_ONCE / 4u / PARTS;         // vec4s of a query's scores per lane
 const STRIDE = M4 + 2u;                     // distance of two keys in workgroup memory, in vec4s
+const V_STRIDE = 2u * V8 + 2u;              // the same of two values
+const VALUES = KEYS * STRIDE;               // the place of values in workgroup memory
 const SCORES = AT_ONCE / 4u + 1u;           // of the scores of two queries
 const WEIGHTS = AT_ONCE / 4u + 2u;          // of their exponentials
 const WIDTH = select(N4, N4 + 1u, RUNS > 1u);   // vec4s of a head in y
 const MASKED = 3.0 * LOWEST;                // so that its exponential is 0 relative to any reference
 
-const_assert N % 8u == 0u && DIMS_S <= 8u;
+const_assert N % 8u == 0u && DIMS_S <= 16u && OWN_S <= 8u;
 const_assert PAGE % KEYS == 0u && KEYS % AT_ONCE == 0u;
-const_assert TILES * S == SHARED * ROWS && TILES * S <= 2u * KEYS;
+const_assert TILES * S == SHARED * ROWS;
 const_assert SUBGROUP % S == 0u;
 
 alias Scores = vec4f;
 
-var<workgroup> kv_tile: array<vec4<f16>, 2u * KEYS * STRIDE>;       // first the queries, then keys, followed by values
+var<workgroup> kv_tile: array<vec4<f16>, max(TILES * S * STRIDE, VALUES + KEYS * V_STRIDE)>;    // first the queries, then keys, followed by values
 var<workgroup> scores: array<vec4f, TILES * S * SCORES>;            // [tile, query, key / 4]
 var<workgroup> weights: array<vec4<f16>, TILES * S * WEIGHTS>;      // [tile, query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
@@ -51,15 +57,18 @@ var<workgroup> extent: vec4u;               // the first position, a multiple of
 
 var<private> block: Block;
 var<private> number: u32;       // the number of the run
+var<private> piece: u32;        // the number of the piece of the result
 var<private> tile: u32;
 var<private> tile_lane: u32;
 var<private> of_keys: array<vec4u, LOADS>;      // a lane's share of the keys and values of a block
-var<private> of_values: array<vec4u, LOADS>;
+var<private> of_values: array<vec4u, V_LOADS>;
 
 fn run(group: u32, lane: u32) {
-    block = block_of(group / RUNS / GROUPS);
-    number = group % RUNS;
-    let heads = group / RUNS % GROUPS;
+    piece = group % PIECES;
+    let of_head = group / PIECES;
+    block = block_of(of_head / RUNS / GROUPS);
+    number = of_head % RUNS;
+    let heads = of_head / RUNS % GROUPS;
     let head = heads * SHARED / SHARE;      // the head of keys
     if lane == 0u {
         let last = last_seen(block.segment, block.position + max(block.count, 1u) - 1u);
@@ -79,10 +88,10 @@ fn run(group: u32, lane: u32) {
     }
     let scale = take_queries(row, own_head);
     let at = tile * S * STRIDE;
-    #for i in 0..8: var q{i} = Left();
+    #for i in 0..16: var q{i} = Left();
     meet();
     q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
-    #for i in 1..8: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S4], STRIDE); }
+    #for i in 1..16: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S4], STRIDE); }
     #for i in 0..8: var y{i} = Sums();
     let position = block.position + row;
     let seen = vec2u(first_seen(position), min(last_seen(block.segment, position), here.y - 1u));
@@ -101,7 +110,7 @@ fn run(group: u32, lane: u32) {
             for (var k = 0u; k < 2u; k++) {
                 let key = (from_key + k * S) * STRIDE;
                 var s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key], STRIDE), Sums());
-                #for i in 1..8: if DIMS_S > {i}u { s = coopMultiplyAdd(q{i}, coopLoad<Right>(&kv_tile[key + {i}u * S4], STRIDE), s); }
+                #for i in 1..16: if DIMS_S > {i}u { s = coopMultiplyAdd(q{i}, coopLoad<Right>(&kv_tile[key + {i}u * S4], STRIDE), s); }
                 coopStoreT(s, &scores[tile * S * SCORES + k * S4], SCORES);
             }
             meet();
@@ -136,13 +145,13 @@ fn run(group: u32, lane: u32) {
             meet();
             if any_of(softmax.fade < 1.0, first + 1u) && first > here.x {
                 y0 = faded(y0);
-                #for i in 1..8: if DIMS_S > {i}u { y{i} = faded(y{i}); }
+                #for i in 1..8: if OWN_S > {i}u { y{i} = faded(y{i}); }
             }
             for (var k = 0u; k < 2u; k++) {
                 let w = coopLoadT<Left>(&weights[tile * S * WEIGHTS + k * S4], WEIGHTS);
-                let value = (KEYS + from_key + k * S) * STRIDE;
-                y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[value], STRIDE), y0);
-                #for i in 1..8: if DIMS_S > {i}u { y{i} = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[value + {i}u * S4], STRIDE), y{i}); }
+                let value = VALUES + (from_key + k * S) * V_STRIDE;
+                y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[value], V_STRIDE), y0);
+                #for i in 1..8: if OWN_S > {i}u { y{i} = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[value + {i}u * S4], V_STRIDE), y{i}); }
             }
         }
     }
@@ -154,7 +163,7 @@ fn run(group: u32, lane: u32) {
     leave(row, own_head, softmax.reference / LOG2E, sum);
     coopStoreT(y0, &scores[tile * S * SCORES], SCORES);
     write(own_head, 0u);
-    #for i in 1..8: if DIMS_S > {i}u { coopStoreT(y{i}, &scores[tile * S * SCORES], SCORES); write(own_head, {i}u); }
+    #for i in 1..8: if OWN_S > {i}u { coopStoreT(y{i}, &scores[tile * S * SCORES], SCORES); write(own_head, {i}u); }
 }
 
 // The start of a head's keys, and of its values, from a block of KEYS positions on.
@@ -168,7 +177,10 @@ fn load(start: u32, lane: u32) {
     for (var n = 0u; n < LOADS; n++) {
         let e = min(n * WG + lane, KEYS * M8 - 1u);
         of_keys[n] = keys[start + e / M8 * KV * N8 + e % M8];
-        of_values[n] = values[start + e / M8 * KV * N8 + e % M8];
+    }
+    for (var n = 0u; n < V_LOADS; n++) {
+        let e = min(n * WG + lane, KEYS * V8 - 1u);
+        of_values[n] = values[start + e / V8 * KV * N8 + piece * V8 + e % V8];
     }
 }
 
@@ -179,7 +191,13 @@ fn put(lane: u32, count: u32) {
         let there = e / M8 < count && (M8 == N8 || e % M8 < N8);
         if KEYS * M8 % WG == 0u || e < KEYS * M8 {
             put_down(e / M8 * STRIDE + e % M8 * 2u, select(vec4u(), of_keys[n], there));
-            put_down((KEYS + e / M8) * STRIDE + e % M8 * 2u, select(vec4u(), of_values[n], there));
+        }
+    }
+    for (var n = 0u; n < V_LOADS; n++) {
+        let e = n * WG + lane;
+        let there = e / V8 < count && (PIECES * V8 == N8 || piece * V8 + e % V8 < N8);
+        if KEYS * V8 % WG == 0u || e < KEYS * V8 {
+            put_down(VALUES + e / V8 * V_STRIDE + e % V8 * 2u, select(vec4u(), of_values[n], there));
         }
     }
 }
@@ -229,13 +247,14 @@ fn faded(sums: Sums) -> Sums {
     return scaled;
 }
 
-// Copies fragment i of a head from workgroup memory to y.
+// Copies fragment i of the piece from workgroup memory to y.
 fn write(head: u32, i: u32) {
     meet();
     for (var e = tile_lane; e < S * S4; e += SUBGROUP) {
         let row = tile / SHARED * S + e / S4;
-        if row < block.count && i * S4 + e % S4 < N4 {
-            y[place_of(row, head) + i * S4 + e % S4] = scores[(tile * S + e / S4) * SCORES + e % S4] * fades[tile * S + e / S4];
+        let dim4 = (piece * OWN_S + i) * S4 + e % S4;
+        if row < block.count && dim4 < N4 {
+            y[place_of(row, head) + dim4] = scores[(tile * S + e / S4) * SCORES + e % S4] * fades[tile * S + e / S4];
         }
     }
     meet();
@@ -246,7 +265,7 @@ fn place_of(row: u32, head: u32) -> u32 { return (((block.first + row) * H + hea
 
 // Writes the maximum and the sum, by which this run is combined with others; nothing if there is only one run.
 fn leave(row: u32, head: u32, top: f32, sum: f32) {
-    if RUNS > 1u && tile_lane < S && row < block.count {
+    if RUNS > 1u && piece == 0u && tile_lane < S && row < block.count {
         y[place_of(row, head) + N4] = vec4f(top, sum, 0.0, 0.0);
     }
 }

@@ -5,7 +5,7 @@
 // needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of_four, place_of_exponent
 // needs norm: gained, root; rows: x4
 @group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // for each x: [T, K / 4] vectors of float16, then [T] exponents
-@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // for each x: its start in floats, its width, the start of its output, the gap between its rows
+@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // for each x: its start in floats, its width, and the start of its output
 
 const PADDED = 1u;
 const BESIDE = XS * ROUNDED_ROWS;
@@ -18,7 +18,7 @@ fn extra_work(group: u32, lane: u32) {
     }
     let which = table[group / ROUNDED_ROWS];
     let width = which.y;
-    let start = which.x + t * (width + which.w);
+    let start = which.x + t * width;
     let fours = (width + 3u) / 4u;
     let padded = (width + 63u) / 64u * 16u;
     var most = 0.0;

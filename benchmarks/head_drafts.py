@@ -33,13 +33,14 @@ from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.engine.step_result import PendingStep, StepResult
 from rwkv_gpu.gpu.adapters import Adapter
-from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.llm.drafts import DraftOptions, joined_head
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.measure.workload import FIRST_ID, LAST_ID
 from rwkv_gpu.models.heads import predicting
 from rwkv_gpu.models.layered import Layered
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Placement
+from rwkv_gpu.ops.open_device import open_device
 
 from .opening import adapter_of, open_model
 
@@ -138,9 +139,8 @@ def runner_of(adapter: Adapter, name: str, most: int, sequences: int, room: int)
                 file, found = joined_head(stack.enter_context(open_model(head)), file, model)
             if found is not None and isinstance(model, Layered):
                 model = predicting(model, found)
-        return GpuRunner(
-            Device(adapter), file, model, slots=sequences, context=room, cache_bytes=0, drafts=most, kv="f16"
-        )
+        device = open_device(adapter, folder=tuned_folder())
+        return GpuRunner(device, file, model, slots=sequences, context=room, cache_bytes=0, drafts=most, kv="f16")
 
 
 def answered(engine: Engine, task: Task) -> Answered:

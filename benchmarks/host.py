@@ -23,10 +23,11 @@ from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gpu import native, plan
-from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.submit_queue import SubmitQueue
+from rwkv_gpu.llm.folders import tuned_folder
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import BatchArrays
+from rwkv_gpu.ops.open_device import open_device
 
 from .opening import adapter_of, open_model
 
@@ -156,7 +157,7 @@ def main(models: tuple[str, ...], device: str, batches: list[int], look_ahead: i
     print(f"{adapter}; to ask for the time twice takes {1e6 * clock:.2f} µs")
     for model in models or DEFAULT:
         options = {"slots": max(batches), "chunk_size": max(batches), "context": 512, "look_ahead": look_ahead}
-        with open_model(model) as file, Device(adapter) as gpu:
+        with open_model(model) as file, open_device(adapter, folder=tuned_folder()) as gpu:
             runner = GpuRunner(gpu, file, load_model(file), **options)
             print(model)
             for batch in batches:

@@ -65,6 +65,12 @@ def test_an_update_counts_the_prompt_as_fed_until_the_answer_begins_and_without_
     assert sequence.update().prompt_done == 5
 
 
+@pytest.mark.parametrize(("more", "counted"), [({"typical_p": 0.5}, {1: 1, 2: 2}), ({}, {})])
+def test_a_sampler_on_the_host_begins_with_the_tokens_of_the_prompt(more, counted):
+    sequence = TokenSequence(Request([1, 2, 2], SamplingParams(presence_penalty=1.0, **more)), 10, None)
+    assert dict(zip(*sequence.sampler._counts.seen(), strict=True)) == counted
+
+
 def test_rows_are_sampled_in_order_for_a_grammar_or_penalties():
     assert not made(3).samples_in_order
     assert made(3, grammar=SimpleNamespace()).samples_in_order

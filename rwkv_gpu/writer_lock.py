@@ -76,7 +76,7 @@ class WriterLock:
             time.sleep(PAUSE)
 
     def _opened(self, last: bool) -> int | None:
-        """Opens or creates the hidden file; None if Windows may be deleting it, which refuses to open it meanwhile."""
+        """Opens or creates the hidden file. Returns None while Windows deletes it, and so refuses to open it."""
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         try:
             return os.open(self._place, flags, 0o644)

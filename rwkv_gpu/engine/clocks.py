@@ -18,7 +18,7 @@ PAUSE = 0.25  # seconds after which clocks may have dropped
 RAISING = 0.5  # minimum seconds for them to rise
 AGAIN = 0.1  # seconds between two timings of a loop, which becomes shorter once clocks have risen
 FASTER = 0.97  # ratio to the previous token's time that indicates rising clocks
-SHARE = 1.0  # share of another device's time; clocks rise in half the time needed with 0.8 or 0.5
+SHARE = 1.0  # the loop's share of another device's computing time; with 0.8 or 0.5, clocks rise half as fast
 SLOWER = 1.12  # ratio to the recent best time that indicates dropped clocks
 FORGETS = 1.001  # growth of the recent best time per token, as contexts grow
 

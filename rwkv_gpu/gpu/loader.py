@@ -100,7 +100,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a place that are read and uploaded together."""
+    """Rows of a shard that are read and uploaded together."""
 
     place: Place
     row: int  # row of the shard

@@ -26,7 +26,7 @@ class Commands:
 
 
 class ReadyStep:
-    """A step with encoded commands that waits only for its late inputs; the others are in place."""
+    """A step with encoded commands that waits only for its late inputs: those known last. The others are in place."""
 
     def __init__(
         self,

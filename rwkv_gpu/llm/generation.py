@@ -100,7 +100,7 @@ class Reading:
         return None
 
     def _end(self, end: End) -> bool:
-        """True if this is the first end."""
+        """Ends the answer. Returns False if it has ended before."""
         with self._ending:
             if self._reason != "running":
                 return False

@@ -175,7 +175,7 @@ class OpenModel:
         return [*bos, *ids]
 
     def _files_before(self, files: Sequence[tuple[str, str]]) -> list[int]:
-        """Other files before an infilling prompt: after their names, or after a line if the model has no tokens."""
+        """The tokens of other files before an infill prompt. Each file follows its name, or a separator line."""
         project, name = self.tokenizer.vocabulary.of_project, self.tokenizer.vocabulary.of_file
         if not files:
             return []

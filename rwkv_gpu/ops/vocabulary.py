@@ -298,9 +298,9 @@ class Attention:
     sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
     head: int = 0  # numbers of a head without padding; 0: all N
     temperature: Temperature | LateTemperature | None = None
-    after_first: bool = False  # whether queries do not see the first position, except the query there
+    after_first: bool = False  # whether only the query at the first position sees that position
     causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
-    ahead: bool = False  # if not causal: it sees all that follows it, and the window bounds only what comes before
+    ahead: bool = False  # if not causal: a query sees all later positions, and the window bounds only earlier ones
     # If `ahead`: name of an input [T, 1] of the step, the position after the last that each query sees. It never falls
     # from row to row of a sequence. "": all positions of the step.
     ends: str = ""

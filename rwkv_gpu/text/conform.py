@@ -79,9 +79,9 @@ def _with_calls(messages: Sequence[Message], can: Capabilities) -> list[Message]
 
 
 def _with_ids(messages: Sequence[Message]) -> list[Message]:
-    """The messages with ids for calls and results without one, as in Ollama's API.
+    """Adds ids to calls and results without one, as in Ollama's API.
 
-    Such results belong to the calls in order.
+    Results without an id belong to the calls in order.
     """
     found: list[Message] = []
     waiting: dict[object, object] = {}  # names of calls without a result, by id

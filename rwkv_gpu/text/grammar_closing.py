@@ -109,7 +109,7 @@ class Kinds:
 
 
 def _bits(tokens: Sequence[int]) -> int:
-    """The set of some tokens."""
+    """A set of tokens, as an integer with one bit for each."""
     data = bytearray(max(tokens, default=0) // 8 + 1)
     for token in tokens:
         data[token // 8] |= 1 << token % 8

@@ -171,7 +171,7 @@ def best_widths(
     step without any draft takes `without` seconds.
     """
     tokens = [(one.chance**n, -i, -n) for i, one in enumerate(candidates) for n in range(1, one.most + 1)]
-    tokens.sort(reverse=True)  # likeliest first, so the tokens of a draft stay in order
+    tokens.sort(reverse=True)  # most likely first, so the tokens of a draft stay in order
     gained, drafting, best, count = 0.0, 0.0, -rate * without, 0
     for number, (chance, i, n) in enumerate(tokens[: max(0, most - rows)], 1):
         gained += chance

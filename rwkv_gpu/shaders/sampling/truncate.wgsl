@@ -241,7 +241,7 @@ fn rank(draw: Draw, size: u32, kept: u32, turn: u32, goal: u32, lane: u32) {
 
 fn goal_of(draw: Draw, whole: u32) -> u32 { return max(1u, u32(ceil(draw.top_p * f32(whole)))); }
 
-// Keeps the largest values, as few as sum to the goal; all if they do not reach it.
+// Keeps the fewest largest values that sum to the goal; all if they do not reach it.
 //
 // Each turn of a search divides the range from low to high by 17. low is the greatest order, or place before TOKENS, from
 // which on the entries are known to reach the goal. Returns true if no further token is to be removed.

@@ -266,31 +266,22 @@ def is_data(url: str) -> bool:
     return url[:5].lower() == "data:"
 
 
-def data_of(url: str, where: str) -> bytes:
-    """The bytes of a data URL. Other URLs are refused: nothing is fetched."""
-    head, comma, data = url.partition(",")
-    return base64_of(data, where) if comma and head.lower().endswith(";base64") else _refuse(where)
-
-
 def base64_of(text: object, where: str) -> bytes:
-    """The bytes of an image in base64, which may have line breaks."""
+    """The bytes of a data URL or of base64, which may have line breaks. Nothing is fetched."""
+    if isinstance(text, str) and is_data(text):
+        head, _, text = text.partition(",")
+        text = text if head.lower().endswith(";base64") else None
     if not isinstance(text, str) or len(text) > MOST_BYTES * 4 // 3 + 4:
         raise BadInput(f"{where} must be base64 of at most {MOST_BYTES >> 20} MiB")
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
-        return _refuse(where)
-
-
-def _refuse(where: str) -> bytes:
-    raise BadInput(f"{where} is not base64; send the bytes of the image in base64")
+        raise BadInput(f"{where} is not base64; send the bytes of the file in base64") from None
 
 
 def _bytes(source: Any, where: str) -> Any:
     """The bytes of a text, which is never a path: messages come from other machines."""
-    if not isinstance(source, str):
-        return source
-    return data_of(source, where) if is_data(source) else base64_of(source, where)
+    return base64_of(source, where) if isinstance(source, str) else source
 
 
 def media_of(media_input: MediaInput | None) -> tuple[str, ...]:

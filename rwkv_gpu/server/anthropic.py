@@ -232,7 +232,7 @@ def _block(part: Any, where: str) -> Json:
         if kind != "base64":
             message = f"{where} has a document that is neither text nor base64 of a PDF; nothing is fetched"
             raise ApiError(400, message, param="messages")
-        return file_part(f"data:{source.get('media_type')};base64,{source.get('data')}", part.get("title"))
+        return file_part(source.get("data"), part.get("title"))
     if kind not in ("base64", "url"):
         raise ApiError(400, f"{where} has an image whose source is neither base64 nor a url", param="messages")
     url = source.get("url") if kind == "url" else f"data:{source.get('media_type')};base64,{source.get('data')}"

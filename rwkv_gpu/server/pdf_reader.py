@@ -1,12 +1,11 @@
 """Reads PDF files, a few at a time, each in a separate process; and puts their text into messages."""
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
 from rwkv_gpu.errors import BadInput, MissingExtra, printable
+from rwkv_gpu.llm.images import base64_of
 from rwkv_gpu.text.pdf import BEGINNING, Document
 from rwkv_gpu.text.pdf_process import Limits, PdfProcess
 
@@ -17,13 +16,10 @@ PROCESSES = 2  # documents read at a time
 MOST_WAITING = 16
 MOST_FILES = 16  # of one request
 LONGEST_NAME = 200  # characters
-URL = "data:application/pdf;base64,"
 
 
 def file_part(data: Any, name: Any = None) -> Json:
     """A file in a message, in OpenAI's form. `data` is a data URL or base64."""
-    if isinstance(data, str) and not data.startswith("data:"):
-        data = URL + data
     return {"type": "file", "file": {"file_data": data, "filename": name}}
 
 
@@ -81,13 +77,7 @@ class PdfReader:
 
     async def _text(self, file: Any, where: str) -> str:
         data = file.get("file_data") if isinstance(file, Mapping) else None
-        if not isinstance(data, str) or not data.startswith(URL):
-            raise ApiError(400, f"{where} is a file without file_data; send a PDF as {URL}...", param="messages")
-        try:
-            content = base64.b64decode(data.removeprefix(URL), validate=True)
-        except (binascii.Error, ValueError):
-            raise ApiError(
-                400, f"{where} is not base64; send the bytes of the PDF in base64", param="messages"
-            ) from None
-        document = await self.read(content, file.get("filename"), "messages")
+        if not isinstance(data, str):
+            raise ApiError(400, f"{where} is a file without file_data; send a PDF in base64", param="messages")
+        document = await self.read(base64_of(data, where), file.get("filename"), "messages")
         return "\n\n".join(document.pages).strip() + "\n"

@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -11,7 +12,6 @@ pytest.importorskip("pypdf", reason="the extra `pdf` is not installed")
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.server import pdf_reader
-from rwkv_gpu.server.pdf_reader import URL
 from rwkv_gpu.text import pdf_process
 from rwkv_gpu.text.pdf_process import Limits, PdfProcess
 from tests.pdf_files import pdf
@@ -19,6 +19,8 @@ from tests.process import until
 
 TYPE = "multipart/form-data; boundary=b"
 ENDLESS = "import sys; sys.stdin.buffer.read(); import time; time.sleep(3600)"
+
+URL = "data:application/pdf;base64,"
 
 
 def form(content: bytes, name: str = "sea.pdf", field: str = "file") -> bytes:
@@ -80,6 +82,25 @@ def test_every_api_takes_pdf_files_in_messages(server):
         for each in ({"type": "document", "source": one} for one in texts)
     }
     assert len(counts) == 1
+
+
+def lines_of(text: str) -> str:
+    """Base64 with line breaks, as mail and openssl write it."""
+    return "\r\n".join(textwrap.wrap(text, 76)) + "\n"
+
+
+def test_files_may_be_data_urls_or_base64_with_line_breaks(server):
+    data = encoded(pdf("The sea is wide."))
+    plain = tokens(server, [{"type": "text", "text": "The sea is wide.\n"}])
+    for given in (data, lines_of(data), URL + lines_of(data), URL.upper() + data, "data:;base64," + data):
+        assert tokens(server, [{"type": "file", "file": {"file_data": given}}]) == plain, given[:40]
+        source = {"type": "base64", "media_type": "application/pdf", "data": given}
+        for path, field, part in (
+            ("/v1/messages/count_tokens", "messages", {"type": "document", "source": source}),
+            ("/v1/responses/input_tokens", "input", {"type": "input_file", "file_data": given}),
+        ):
+            body = {field: [{"role": "user", "content": [part]}]}
+            assert server.post(path, body)["input_tokens"] == plain, (path, given[:40])
 
 
 def test_wrong_files_in_messages_are_refused(server):

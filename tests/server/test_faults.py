@@ -103,6 +103,7 @@ def test_a_regex_that_would_be_huge_is_answered_or_refused(alone):
     assert alone.request("POST", CHAT, body)[0] in (200, 400)
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [10, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_many_different_schemas_are_answered(alone, count):
     for n in range(count):

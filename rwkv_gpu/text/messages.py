@@ -7,6 +7,7 @@ from typing import Any
 from rwkv_gpu.errors import BadInput
 
 ROLES = ("system", "user", "assistant", "tool")
+TEXTS = ("name", "tool_call_id", "reasoning_content", "reasoning", "thinking")  # fields of a message
 SILENT = ("assistant", "tool")  # roles whose content may be left out
 DEPTH = 32
 UNKNOWN_PART = "must be text, an image or audio, such as {'type': 'text', 'text': ...}"
@@ -52,11 +53,19 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
     if checked.get("role") not in ROLES:
         raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
     checked = {key: value for key, value in checked.items() if value is not None}
+    _check_texts(checked, TEXTS, where)
     # Clients send null next to tool calls; templates take only text.
     silent = checked["role"] in SILENT or "content" in message
     checked["content"] = _content(checked.get("content", "" if silent else None), f"{where}.content")
     calls = _check_calls(checked.pop("tool_calls", []), f"{where}.tool_calls")
     return {**checked, "tool_calls": calls} if calls else checked
+
+
+def _check_texts(given: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    """Checks fields that are texts if they are there. Some clients send numbers as ids."""
+    for name in names:
+        if isinstance(given.get(name), list | dict | bool):
+            raise BadInput(f"{where}.{name} is a {type(given[name]).__name__}; it must be a string")
 
 
 def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
@@ -86,6 +95,8 @@ def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
         function = call.get("function", call)
         if not isinstance(function, dict):
             raise BadInput(f"{where}[{i}].function is a {type(function).__name__}; it must have a name and arguments")
+        _check_texts(call, ("id",), f"{where}[{i}]")
+        _check_texts(function, ("name",), f"{where}[{i}].function")
         if "function" in call:
             call.setdefault("type", "function")
         if isinstance(function.get("arguments", ""), str | None):

@@ -1,5 +1,7 @@
 """Checks of messages before a template reads them."""
 
+import re
+
 import pytest
 
 from rwkv_gpu.errors import BadInput
@@ -63,3 +65,20 @@ def test_messages_nested_too_deep_are_refused_before_rendering(depth):
         nested = [nested]
     with pytest.raises(BadInput, match="deep"):
         check_messages(asked(metadata=nested))
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({"role": "tool", "content": "5", "tool_call_id": {"a": 1}}, "tool_call_id"),
+        ({"role": "tool", "content": "5", "name": ["f"]}, "name"),
+        ({"role": "assistant", "content": "a", "reasoning_content": [{}]}, "reasoning_content"),
+        ({"role": "assistant", "tool_calls": [{"id": [1], "function": {"name": "f"}}]}, "tool_calls[0].id"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": {}}}]}, "tool_calls[0].function.name"),
+    ],
+)
+def test_fields_that_must_be_texts_are_refused_by_name_if_they_are_not(message, field):
+    with pytest.raises(BadInput, match=re.escape(f"messages[0].{field} is a ")):
+        check_messages([message])
+    number = {"role": "tool", "content": "5", "tool_call_id": 7}  # some clients count the calls
+    assert check_messages([number]) == [number]

@@ -198,7 +198,7 @@ DEFAULTS = {one.name: one.default for one in fields(SamplingParams)}  # used by 
 
 def _listed(value: Any) -> list[Any]:
     """Converts one value or several to a list."""
-    if not isinstance(value, str | bytes) and isinstance(value, Iterable):
+    if not isinstance(value, str | bytes | Mapping) and isinstance(value, Iterable):
         with suppress(TypeError):  # numpy's 0-dimensional arrays only appear iterable
             return list(value)
     return [value]

@@ -294,10 +294,10 @@ def _structured(rest: Json) -> Json:
         raise BadInput(f"structured_outputs is {given!r:.80}; it must be an object with json, regex, choice or grammar")
     found = {STRUCTURED[name]: form for name, form in given.items() if name in STRUCTURED and form is not None}
     found |= {"schema": {"type": "object"}} if given.get("json_object") else {}
-    for choices in (choice, given.get("choice")):
+    for name, choices in (("guided_choice", choice), ("structured_outputs.choice", given.get("choice"))):
         if choices is not None:
             if not isinstance(choices, list) or not choices or not all(isinstance(one, str) and one for one in choices):
-                raise BadInput(f"choice is {choices!r:.80}; it must be a list of texts")
+                raise BadInput(f"{name} is {choices!r:.80}; it must be a list of texts")
             found["grammar"] = "root ::= " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
     return found
 

@@ -341,8 +341,9 @@ def _checked(tool: Any, where: str) -> dict[str, Any]:
     if not NAME.fullmatch(function["name"]):
         raise BadInput(f"{where}.function.name is {function['name']!r}; use at most 64 letters, digits, _, - or .")
     parameters = function.get("parameters")
-    if parameters is not None and not isinstance(parameters, dict):
+    if parameters is not None and not (isinstance(parameters, dict) and parameters.get("type", "object") == "object"):
         raise BadInput(f"{where}.function.parameters must be a JSON schema of an object")
+    truth(f"{where}.function.strict", function.get("strict"))
     return {"type": "function", "function": function}
 
 
@@ -354,7 +355,8 @@ def _choice(choice: Any, names: Sequence[str]) -> tuple[bool, str | None]:
         raise BadInput("tool_choice is given without tools; give both or neither")
     if choice in ("required", "any"):
         return True, None
-    name = choice.get("function", {}).get("name") if isinstance(choice, Mapping) else None
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
     if name not in names:
         raise BadInput(f"tool_choice is {choice!r}; it must be auto, none, required, or name one of {', '.join(names)}")
     return True, name

@@ -29,7 +29,11 @@ NOT_COUNTED = (
     "service_tier",
 )  # names of fields of usage
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-OLDER = ("thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result")  # types of parts without text
+THOUGHTS = ("thinking", "redacted_thinking")  # types of parts without text
+OF_SERVERS = (  # types of parts of tools that the server does not run
+    "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
+    "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "mcp_tool_use", "mcp_tool_result",
+)  # fmt: skip
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
@@ -94,7 +98,7 @@ async def count_tokens(service: Service, call: Call) -> Response:
 def request_of(fields: Json, ignored: list[str]) -> Json:
     """Converts the request to one for a chat completion. Adds tools that this server does not run to `ignored`."""
     asked: Json = {name: fields[name] for name in ("temperature", "top_p", "top_k", "max_tokens") if name in fields}
-    asked["messages"], asked["continue_final_message"] = begun(_messages(fields.get("messages"), fields.get("system")))
+    asked["messages"], asked["continue_final_message"] = begun(_messages(fields, ignored))
     if "stop_sequences" in fields:
         asked["stop"] = fields["stop_sequences"]
     thinking = fields.get("thinking")
@@ -158,12 +162,14 @@ def _choice(choice: Any) -> Json:
     return {"tool_choice": CHOICES[kind], **parallel}
 
 
-def _messages(given: Any, system: Any) -> list[Json]:
-    """Converts messages to those of a chat completion."""
+def _messages(fields: Json, ignored: list[str]) -> list[Json]:
+    """Converts messages to those of a chat completion. Adds parts of tools that it does not run to `ignored`."""
     found: list[Json] = []
-    if system is not None:
-        found.append({"role": "system", "content": _text(system, "system")})
-    for at, message in enumerate(typed(list, given, "messages")):
+    if "system" in fields:
+        found.append({"role": "system", "content": _text(fields["system"], "system")})
+    if "messages" not in fields:
+        raise ApiError(400, "messages is missing; give a list of at least one", param="messages")
+    for at, message in enumerate(typed(list, fields["messages"], "messages")):
         where = f"messages[{at}]"
         role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
         if role not in ("user", "assistant"):
@@ -172,7 +178,12 @@ def _messages(given: Any, system: Any) -> list[Json]:
             found.append({"role": role, "content": content})
             continue
         parts = typed(list, content, f"{where}.content")
-        found += _assistant(parts, where) if role == "assistant" else _user(parts, where)
+        if role == "assistant":
+            own = [part for part in parts if not (isinstance(part, dict) and part.get("type") in OF_SERVERS)]
+            ignored += [f"{where}.content[{n}] ({part['type']})" for n, part in enumerate(parts) if part not in own]
+            found += _assistant(own, where)
+        else:
+            found += _user(parts, where)
     return found
 
 
@@ -185,7 +196,7 @@ def _assistant(parts: list[Any], where: str) -> list[Json]:
             calls.append({"id": part.get("id"), "type": "function", "function": function})
         elif kind == "thinking" and isinstance(part.get("thinking"), str):
             thoughts.append(part["thinking"])
-        elif kind not in OLDER:
+        elif kind not in THOUGHTS:
             texts.append(_text([part], f"{where}.content"))
     message: Json = {"role": "assistant", "content": "".join(texts)}
     if any(thoughts):

@@ -139,6 +139,7 @@ class Endpoint:
 
     def _known(self, call: Call, error: Exception) -> ApiError:
         known = api_error(error)
+        known.rename(call.body)
         fields = {"request_id": call.id}
         if isinstance(error, RwkvGpuError) and known.status == 500:
             self._service.log.error("the request failed", extra={"fields": {**fields, "error": str(error)}})

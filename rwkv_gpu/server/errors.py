@@ -19,11 +19,17 @@ from rwkv_gpu.errors import (
     RwkvGpuError,
     printable,
 )
+from rwkv_gpu.llm.completion import ALIASES
 
 # "messages[0].role is 3; ...", "lora of 'poet' is 'x'; ..."
 FIELD = re.compile(r"([a-z_]+)[\w.\[\]]*(?: of (?:'[^']*'|token \d+))? (?:is|has|holds|names|maps|must|nests) ")
 T = TypeVar("T")
 TYPES: Mapping[type, str] = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
+# Fields of requests that the library has under another name
+SENT = {
+    **ALIASES, "max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens", "n_probs": "logprobs",
+    "stop_sequences": "stop", "content": "input", "dry_sequence_breakers": "dry_breakers", "n_cmpl": "n",
+}  # fmt: skip
 LONGEST = 1000  # characters of a message, which may quote what a client sent
 RETRY_AFTER = 1  # seconds until a retry, unless a better value is known
 
@@ -84,6 +90,16 @@ class ApiError(Exception):
         self.retry_after = retry_after
         self.details = details  # more fields of OpenAI's form
         self.allow = allow  # allowed methods, if another one was requested
+
+    def rename(self, body: Mapping[str, Any]) -> None:
+        """Names the field as the client did."""
+        if self.param is None or body.get(self.param) is not None or not self.message.startswith(self.param):
+            return
+        for name in body:
+            if SENT.get(name) == self.param:
+                self.message = name + self.message.removeprefix(self.param)
+                self.param = name
+                return
 
     @property
     def kind(self) -> str:

@@ -71,6 +71,9 @@ ABSENT_OF_VLLM = {
         "this option of vLLM is not supported; leave it out",
     ),
 }  # fmt: skip
+OF_MESSAGES = dict.fromkeys(
+    ("image_data", "messages", "tools", "tool_choice"), "it belongs to messages; use /v1/chat/completions"
+)
 # A form of the answer, by names of other APIs. To ignore it would give another answer.
 FORMS = (
     "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "json_schema", "regex",
@@ -120,6 +123,7 @@ COMPLETION = Fields(
     refused={
         **ABSENT_SAMPLERS,
         **ABSENT_OF_VLLM,
+        **OF_MESSAGES,
         "add_special_tokens": "prompts begin as the model requires; give token ids",
     },
 )  # fmt: skip
@@ -214,21 +218,19 @@ _LLAMA_IGNORED = {
     "n_cache_reuse": "common prefixes of prompts are found without it",
     "t_max_prompt_ms": "use timeout",
 }
-_ABSENT_IN_LLAMA = {name: why for name, why in ABSENT_SAMPLERS.items() if name != "dry_sequence_breakers"}
+_LLAMA_REFUSED = {
+    **{name: why for name, why in ABSENT_SAMPLERS.items() if name != "dry_sequence_breakers"},
+    **OF_MESSAGES,
+    **dict.fromkeys(("guided_choice", "response_format", "structured_outputs"), "give a schema as json_schema"),
+}
 _LLAMA = SAMPLING | {
     "prompt", "model", "stream", "n_predict", "max_completion_tokens", "stop", "seed", "logit_bias", "n_probs",
     "cache_prompt", "dry_sequence_breakers", "response_fields", "return_tokens", "return_progress",
-    "timings_per_token", "n", "n_cmpl", "t_max_predict_ms", "n_indent",
+    "timings_per_token", "n", "n_cmpl", "t_max_predict_ms", "n_indent", "json_schema",
 }  # fmt: skip
-LLAMA_COMPLETION = Fields(
-    _LLAMA | {"json_schema"},
-    {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    {**_ABSENT_IN_LLAMA, "image_data": "images go with messages; use /v1/chat/completions"},
-)
+LLAMA_COMPLETION = Fields(_LLAMA, {**COMMON_IGNORED, **_LLAMA_IGNORED}, _LLAMA_REFUSED)
 LLAMA_INFILL = Fields(
-    _LLAMA | {"input_prefix", "input_suffix", "input_extra"},
-    {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    _ABSENT_IN_LLAMA,
+    _LLAMA | {"input_prefix", "input_suffix", "input_extra"}, {**COMMON_IGNORED, **_LLAMA_IGNORED}, _LLAMA_REFUSED
 )
 
 # Values of refused fields that are accepted because they have no effect.

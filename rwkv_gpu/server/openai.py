@@ -11,6 +11,7 @@ from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.images import media_of, text_ids
 from rwkv_gpu.llm.model import LLM
+from rwkv_gpu.llm.reasoning_options import LIMITS
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.text_completion import TextReply
 
@@ -135,6 +136,7 @@ def chat_request(call: Call) -> tuple[Any, Json]:
     for name in ("enable_thinking", "think", "thinking"):  # of Qwen's, Ollama's and DeepSeek's services
         given = fields.pop(name, None)
         if name == "thinking" and isinstance(given, dict):
+            fields.setdefault(LIMITS[0], given.get("budget_tokens"))
             given = {"enabled": True, "disabled": False}.get(str(given.get("type")), given)
         think = typed(bool, given, name) if given is not None and think is None else think
     if think is not None:

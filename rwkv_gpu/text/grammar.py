@@ -230,7 +230,10 @@ def _without(words: Words, tokens: Iterable[int]) -> Words:
     return words
 
 
-NAMES: dict[Kind, str] = {"schema": "JSON schema", "regex": "regular expression"}  # the others are grammars
+NAMES: dict[Kind, str] = {  # the others are grammars
+    "schema": "JSON schema", "regex": "regular expression",
+    **dict.fromkeys(("calls", "channels", "tagged"), "JSON schema of the tools"),
+}  # fmt: skip
 
 
 def _text(tokenizer: Tokenizer, token: int) -> bytes:

@@ -162,6 +162,46 @@ def test_tools_that_the_server_does_not_run_are_left_out_and_named(llama):
     assert status == 200 and "web_search_20250305" in headers["x-ignored-fields"], answer
 
 
+def test_parts_of_tools_that_anthropic_runs_are_left_out_and_named(llama):
+    search = [{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}, {"type": "text", "text": "a"}]
+    body = {"messages": [*HI, {"role": "assistant", "content": search}, *HI], "max_tokens": 1}
+    status, headers, _ = llama.request("POST", "/v1/messages", body)
+    assert status == 200 and headers["x-ignored-fields"] == "messages[1].content[0] (server_tool_use)"
+
+
+CHAT_PATH, TEXT_PATH, OWN_PATH = "/v1/chat/completions", "/v1/completions", "/completion"
+FUNCTION = {"type": "function", "function": TOOL}
+WRONG = [
+    (CHAT_PATH, {"tools": [FUNCTION], "tool_choice": {"type": "function", "function": "weather"}}, "tool_choice"),
+    (CHAT_PATH, {"tools": [FUNCTION], "tool_choice": {"type": "function", "function": None}}, "tool_choice"),
+    (CHAT_PATH, {"tools": [{"type": "function", "function": {**TOOL, "strict": "x"}}]}, "tools"),
+    (
+        CHAT_PATH,
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
+        "tools",
+    ),
+    (CHAT_PATH, {"stop": {"a": 1}}, "stop"),
+    (CHAT_PATH, {"thinking": {"type": "enabled", "budget_tokens": "x"}}, None),
+    (TEXT_PATH, {"tools": [FUNCTION]}, "tools"),
+    (TEXT_PATH, {"messages": HI}, "messages"),
+    (OWN_PATH, {"response_format": {"type": "json_object"}}, "response_format"),
+    (OWN_PATH, {"n_predict": -5, "max_tokens": None}, "n_predict"),
+    (OWN_PATH, {"n_probs": "x"}, "n_probs"),
+    ("/embedding", {"content": 5}, "content"),
+    ("/v1/messages", {"stop_sequences": [""]}, "stop_sequences"),
+    ("/v1/messages", {"messages": None}, "messages"),
+]
+
+
+@pytest.mark.parametrize(("path", "more", "field"), WRONG)
+def test_a_field_of_a_wrong_kind_is_refused_by_the_name_that_the_client_sent(llama, path, more, field):
+    begun = {"prompt": "hello"} if path in (TEXT_PATH, OWN_PATH) else {"messages": HI}
+    status, _, answer = llama.request("POST", path, {**begun, "max_tokens": 1, **more})
+    assert status == 400, answer
+    if field is not None:
+        assert answer["error"]["message"].startswith(field), answer
+
+
 def test_items_of_other_services_tools_are_read_or_left_out(llama):
     custom = {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "a text"}
     items = [

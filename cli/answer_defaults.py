@@ -82,7 +82,7 @@ def preset_of(given: Mapping[str, Any]) -> Preset:
     variables = {**(rest.pop("chat_template_kwargs", None) or {})}
     thinks = variables.pop("enable_thinking", None)  # as in vLLM and llama.cpp
     reasons = REASONING[rest.pop("reasoning", "auto")]
-    thoughts = ReasoningOptions(
+    reasoning = ReasoningOptions(
         thinks if reasons is None else reasons,
         None if limit == -1 else limit,
         rest.pop("reasoning_budget_message", None),
@@ -90,4 +90,4 @@ def preset_of(given: Mapping[str, Any]) -> Preset:
     )
     if not (thinks is None or isinstance(thinks, bool)) or {"messages", "tools"} & variables.keys():
         raise BadInput("--chat-template-kwargs has messages, tools, or an enable_thinking other than true and false")
-    return Preset("", rest.pop("system", None), settings=rest, thoughts=thoughts)
+    return Preset("", rest.pop("system", None), settings=rest, reasoning=reasoning)

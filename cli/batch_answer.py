@@ -39,9 +39,9 @@ def answer(llm: LLM, text: str, job: Job) -> Line:
         if isinstance(error, DeviceError):
             raise
         return {"error": str(error)}
-    thoughts = {"reasoning": done.reasoning} if done.reasoning else {}
+    reasoning = {"reasoning": done.reasoning} if done.reasoning else {}
     usage = {"prompt_tokens": done.stats.prompt_tokens, "new_tokens": done.stats.new_tokens}
-    return {"text": done.text, **thoughts, "finish_reason": done.finish_reason, **usage}
+    return {"text": done.text, **reasoning, "finish_reason": done.finish_reason, **usage}
 
 
 def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion:

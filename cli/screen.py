@@ -108,7 +108,7 @@ class Fancy:
     def __init__(self, out: Console) -> None:
         self._out = out
         self._answer = Markdown(self._write, lambda: out.width)
-        self._thoughts = Wrap(self._write, lambda: out.width)
+        self._reasoning = Wrap(self._write, lambda: out.width)
         self._thinking = False
         self._begun = False
 
@@ -121,22 +121,22 @@ class Fancy:
         self._begun = True
         if event.thinking:
             self._thinking = True
-            self._thoughts.feed(text, "thought")
+            self._reasoning.feed(text, "thought")
         else:
-            self._end_thoughts()
+            self._end_reasoning()
             self._answer.feed(text)
 
     def end(self) -> None:
-        self._end_thoughts()
+        self._end_reasoning()
         self._answer.flush()
         if self._answer.column:
             self._write("\n", "")
 
-    def _end_thoughts(self) -> None:
+    def _end_reasoning(self) -> None:
         if self._thinking:
             self._thinking = False
-            self._thoughts.flush()
-            self._write("\n\n" if self._thoughts.column else "\n", "")
+            self._reasoning.flush()
+            self._write("\n\n" if self._reasoning.column else "\n", "")
 
     def _write(self, text: str, style: str) -> None:
         if text:

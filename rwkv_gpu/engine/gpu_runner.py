@@ -53,7 +53,7 @@ from .runner import (
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
-ExtraInputs = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
+InputWidths = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
 
 
 class Size(NamedTuple):
@@ -66,7 +66,7 @@ class Size(NamedTuple):
     shared_pages: bool
     follows: bool
     what: Output
-    brings: ExtraInputs
+    extra_inputs: InputWidths
 
 
 class GpuRunner(PartRunner):
@@ -199,7 +199,7 @@ class GpuRunner(PartRunner):
 
     @property
     def follows(self) -> bool:
-        return self._part is None and self.head is not None and self.head.brings is None
+        return self._part is None and self.head is not None and self.head.extra_inputs is None
 
     def run_ahead(self, steps: int) -> None:
         """Limits in-flight steps to `steps`, or to what the buffers allow."""
@@ -233,8 +233,8 @@ class GpuRunner(PartRunner):
         if not batch.single:
             self._follow_device()
         pages = self._caches.plan_pages(batch)
-        brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
-        size = Size(batch.rows, len(batch.outputs), batch.single, pages, shared_pages, batch.follows, what, brings)
+        inputs = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
+        size = Size(batch.rows, len(batch.outputs), batch.single, pages, shared_pages, batch.follows, what, inputs)
         plan = self._plan_of.get(size)
         if plan is None:
             plan = self._plan_of[size] = self._plan_for(size)
@@ -312,7 +312,7 @@ class GpuRunner(PartRunner):
         self._plan_of.clear()
 
     def _record(self, size: Size) -> Plan:
-        rows, outputs, single, pages, shared_pages, follows, what, brings = size
+        rows, outputs, single, pages, shared_pages, follows, what, extra_inputs = size
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in (self._states | self._slot_rows).items()}
         from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 
@@ -338,9 +338,9 @@ class GpuRunner(PartRunner):
         adapted = partial(AdaptedOps, factors=self._factors, scales=scales) if self._factors else unadapted
         function = what if what in ("hidden", "features") else "forward"
         if self._part is None:
-            for name, width in brings:
+            for name, width in extra_inputs:
                 recorder.input(name, np.float32, (rows, width))
-            g = with_media(adapted(recorder), dict(brings))
+            g = with_media(adapted(recorder), dict(extra_inputs))
             link = [what.link] if isinstance(what, DraftOutput) else []
             logits = getattr(self.model, "draft" if link else function)(g, ids, *link)
         else:

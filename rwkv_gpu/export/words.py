@@ -143,14 +143,14 @@ def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     thoughts = [marks.opening, marks.closing]
     shown = [tokenizer.vocabulary.ids.get(mark.removesuffix("thought"), -1) for mark in thoughts if marks.control]
     data |= {"think": thinks, "thoughts": thoughts, "wraps": list(marks.wraps or ()), "shown": shown}
-    data |= {"stops": stops, "ends": list(chat.ends), "thoughtEnds": list(chat.thought_ends)}
+    data |= {"stops": stops, "ends": list(chat.ends), "thoughtEnds": list(chat.reasoning_ends)}
     return {**data, "template": chat.template.source}
 
 
 def _form(chat: ChatFormat, marks: Marks, think: bool | None) -> dict[str, Any]:
     """The part of `chat_data` that may depend on reasoning: on, off, or the template's default."""
     data = _between(chat, think)
-    talks = [*CONVERSATIONS, *_thoughtful(marks)]
+    talks = [*CONVERSATIONS, *_with_reasoning(marks)]
     if data["system"] is None:
         talks = [[m for m in one if m["role"] != "system"] for one in talks]
     expected = [_rendered(chat, one, think) for one in talks]
@@ -217,7 +217,7 @@ CONVERSATIONS = (
 )
 
 
-def _thoughtful(marks: Marks) -> list[list[dict[str, str]]]:
+def _with_reasoning(marks: Marks) -> list[list[dict[str, str]]]:
     """Conversations whose answers have reasoning: with and without line ends, and cut off."""
     opening, closing = marks.opening, marks.closing
     answers = (

@@ -16,6 +16,7 @@ from .gemm_config import (
     skinny_gemm_matrix,
     subgroup_gemm,
 )
+from .gemm_partition import fit_lines, fit_subgroups
 from .kernel import Hole, Needs
 from .matrix_tiles import (
     line_bytes,
@@ -54,7 +55,6 @@ from .parts import (
     TO_NORM,
     UNIT,
 )
-from .spread import fit_lines, fit_subgroups
 
 
 def _matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:

@@ -62,14 +62,14 @@ class RequestFields:
     tools: Tools | None = None  # tools that the model may call
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
     caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
-    thoughts: ReasoningOptions = NO_REASONING_OPTIONS
+    reasoning: ReasoningOptions = NO_REASONING_OPTIONS
 
     @classmethod
     def read(
         cls,
         given: Mapping[str, Any],
         defaults: Settings = CHAT_DEFAULTS,
-        thoughts: ReasoningOptions = NO_REASONING_OPTIONS,
+        reasoning: ReasoningOptions = NO_REASONING_OPTIONS,
     ) -> "RequestFields":
         """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)
@@ -90,14 +90,14 @@ class RequestFields:
             raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
         progress, timings = reports(rest)
         tools, salt, caches = Tools.read(rest), salt_field(rest), cache_field(rest)
-        thoughts = thoughts.read(rest)
+        reasoning = reasoning.read(rest)
         params = sampling(None, defaults, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and not tools.required and shape.kind != "schema":
             raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")
         return cls(
-            params, shape, n, logprobs, usage, model, {**thoughts.variables, **variables}, continues, opens, progress,
-            timings, tools, salt, caches, thoughts,
+            params, shape, n, logprobs, usage, model, {**reasoning.variables, **variables}, continues, opens, progress,
+            timings, tools, salt, caches, reasoning,
         )  # fmt: skip
 
     def params_of(self, index: int) -> SamplingParams:

@@ -91,7 +91,7 @@ class ChatPrompt:
 
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
-    thoughts: Opened  # the reasoning that the prompt has begun
+    opened: Opened  # the reasoning that the prompt has begun
     repeats: bool = True  # whether later prompts repeat an answer with its marks, which some templates refuse
     system_tokens: int = 0  # tokens of the system messages, if there are other messages
     begun: str = ""  # beginning of the answer, if it continues the last message
@@ -103,7 +103,7 @@ class ChatPrompt:
         generated = as_text(b"".join(tokenizer.piece(token, special=True) for token in completion.tokens))
         if stopped is not None and stopped in generated:
             generated = generated[: generated.rindex(stopped)]
-        raw = self.thoughts.text + generated
+        raw = self.opened.text + generated
         message = Message("assistant", completion.text.strip(), completion.reasoning, raw if self.repeats else None)
         return message, self.transcript.append(tokenizer, completion.tokens)
 
@@ -139,7 +139,7 @@ class ChatFormat:
         self.stop_ids = frozenset([token for token in special if special.count(token) == 1][:1])
         self.ends = () if special or not end else (end.rstrip() or end,)
         self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # shared by many chats
-        self.thought_ends = (between,) if between and not special else ()
+        self.reasoning_ends = (between,) if between and not special else ()
 
     def prompt(
         self,
@@ -188,16 +188,16 @@ class ChatFormat:
         transcript = nearest.prompt(tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         system_tokens = self._system_tokens(messages, transcript, [given, chosen, salt], limits)
-        thoughts = opened(whole.removesuffix(begun), self.marks.opening, self.marks.closing)
+        state = opened(whole.removesuffix(begun), self.marks.opening, self.marks.closing)
         repeats = not self.marks.channels
-        return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun, images)
+        return ChatPrompt(transcript, message_tokens, state, repeats, system_tokens, begun, images)
 
-    def _after_thoughts(self, prompt: str) -> str:
+    def _end_of_reasoning(self, prompt: str) -> str:
         """The text that ends the reasoning of a prompt, so that the answer follows."""
-        thoughts = opened(prompt, self.marks.opening, self.marks.closing)
-        if thoughts.closed:
-            return f"{thoughts.due}\n\n" if thoughts.due else ""
-        return f"{thoughts.due}\n{self.marks.closing}\n\n" if thoughts.text else ""
+        state = opened(prompt, self.marks.opening, self.marks.closing)
+        if state.closed:
+            return f"{state.due}\n\n" if state.due else ""
+        return f"{state.due}\n{self.marks.closing}\n\n" if state.text else ""
 
     def _variables(self, think: bool | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """The template variables: the caller's, and those that switch reasoning.
@@ -244,7 +244,7 @@ class ChatFormat:
         if self.marks.channels:
             raise BadInput("this template shows no text that an answer could continue; ask for a new answer")
         pieces = self._opened(messages[:-1], tools, limits, variables)
-        return [*pieces, self._after_thoughts("".join(pieces)) + begun], begun
+        return [*pieces, self._end_of_reasoning("".join(pieces)) + begun], begun
 
     def _system_tokens(
         self,
@@ -298,12 +298,12 @@ class ChatFormat:
         optional = bool(after)
         ends = self.stop_ids | self.tokenizer.stop_ids
         if form is not None:
-            thoughts = prompt.thoughts
-            thinks = (thoughts.text and not thoughts.closed) or self.marks.channels
+            state = prompt.opened
+            thinks = (state.text and not state.closed) or self.marks.channels
             if after == "" and (thinks or prompt.begun.startswith(self.marks.opening)):
                 after = self.marks.answer
-            elif after == "" and thoughts.closed and not prompt.begun:
-                after = thoughts.due
+            elif after == "" and state.closed and not prompt.begun:
+                after = state.due
             left = budget(params, len(prompt.transcript.ids), self._context)
             constraint = self.grammars.grammar(
                 form, after=after or "", optional=optional, begun=prompt.begun, budget=left, wait=wait,
@@ -316,15 +316,15 @@ class ChatFormat:
         return Request(ids, chosen, grammar, keep=True, images=images, marks=marks, salt=prompt.salt)
 
     def limited(
-        self, request: Request, prompt: ChatPrompt, thoughts: ReasoningOptions, after: str | None = ""
+        self, request: Request, prompt: ChatPrompt, options: ReasoningOptions, after: str | None = ""
     ) -> Request:
         """Returns the request with a limit on its reasoning. A form that includes the reasoning ends it instead."""
-        marks, begun = self.marks, prompt.thoughts
+        marks, begun = self.marks, prompt.opened
         reasons = marks.channels or (begun.text and not begun.closed) or marks.closing in self.template.source
-        if thoughts.limit is None or after is None or not reasons:
+        if options.limit is None or after is None or not reasons:
             return request
         limit = ReasoningBudget(
-            self.tokenizer, marks, thoughts.limit, thoughts.message or "", -(-self._vocabulary // 32),
+            self.tokenizer, marks, options.limit, options.message or "", -(-self._vocabulary // 32),
             inner=request.grammar, opened=begun, last=request.ids[-1],
         )  # fmt: skip
         return replace(request, grammar=limit)
@@ -337,7 +337,7 @@ class ChatFormat:
         A form (schema, regex or grammar) has its own end, so text that usually ends a turn does not end the answer.
         """
         texts = () if form or params.ignore_eos else self.ends
-        ends = Ends((*params.stop, *texts), (*params.stop, *self.thought_ends))
+        ends = Ends((*params.stop, *texts), (*params.stop, *self.reasoning_ends))
         text = prompt.transcript.text.removesuffix(as_bytes(prompt.begun))
         thinking = self.marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)

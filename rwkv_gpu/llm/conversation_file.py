@@ -69,18 +69,18 @@ def _saved(llm: Backend, where: str, branch: Mapping[str, Any], cache_salt: str)
     sampling(None, Settings(), settings)  # refuses wrong ones
     texts, images = marked(branch["messages"], None if llm.media_input is None else llm.media_input.keeping)
     rows = check_messages(texts)
-    thoughts = [row.pop("reasoning_content", "") for row in rows]
+    reasonings = [row.pop("reasoning_content", "") for row in rows]
     number = Salt.of(cache_salt).number
     known = [one.transcript for one in [*llm._recent] if one.salt == number]
     for row in rows:
         row["images"] = [image for mark, image in images.items() if mark in joined(row["content"])]
     asked = llm.chat_format.prompt(rows, known, opens=False, salt=number)
-    if not all(isinstance(text, str) for text in thoughts):
+    if not all(isinstance(text, str) for text in reasonings):
         raise BadInput(f"{where} has reasoning that is not text")
     think = branch.get("think")
     if not isinstance(think, bool | None):
         raise BadInput(f"{where}.think must be true, false or null")
-    messages = tuple(map(_message, rows, thoughts))
+    messages = tuple(map(_message, rows, reasonings))
     return SavedChat(messages, asked.transcript, llm.chat_format.template.source, think, settings)
 
 

@@ -57,8 +57,8 @@ class Reading:
     def completion(self) -> Completion:
         """The answer as far as it was read; after the last event, the whole answer."""
         tokens = tuple(event.token for event in self.events if event.token is not None)
-        text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
-        return Completion(text, tokens, self._reason, self.stats, thoughts.strip(), self._schema, self._prompt)
+        text, reasoning = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
+        return Completion(text, tokens, self._reason, self.stats, reasoning.strip(), self._schema, self._prompt)
 
     @property
     def stats(self) -> Stats:

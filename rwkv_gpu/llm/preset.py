@@ -39,7 +39,7 @@ class Preset:
     adapters: Sequence[tuple[str, float]] = ()  # paths of LoRA adapters, and their scales
     messages: Sequence[tuple[str, str]] = ()  # role and content of the messages with which every chat begins
     license: str = ""
-    thoughts: ReasoningOptions = field(default_factory=ReasoningOptions)  # not in the file: a server sets them
+    reasoning: ReasoningOptions = field(default_factory=ReasoningOptions)  # not in the file: a server sets them
 
     def __post_init__(self) -> None:
         """Refuses invalid settings."""
@@ -66,7 +66,7 @@ class Preset:
             (*other.adapters, *self.adapters),
             self.messages or other.messages,
             self.license or other.license,
-            self.thoughts.over(other.thoughts),
+            self.reasoning.over(other.reasoning),
         )
 
     def first_messages(self) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ class Ends:
     """Strings that end an answer and are never shown, for the answer and for the reasoning before it."""
 
     answer: Sequence[str]
-    thoughts: Sequence[str] = ()
+    reasoning: Sequence[str] = ()
 
 
 class Reader:
@@ -44,7 +44,7 @@ class Reader:
         self._hidden = hidden
         self._text = tokenizer.stream(special=control, continues=True)
         self._thinking = thinking
-        self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
+        self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.reasoning)}
         self.thinking = thinking is not None and thinking.inside  # whether the next text is reasoning
         self._blank = thinking is not None and not goes_on  # only white space was seen in this part so far
 

@@ -104,8 +104,8 @@ def prompt_of(
 
     With `limits`, raises `Exceeded` if this takes too long. Requests with a grammar or tools always do.
     """
-    thoughts = NO_REASONING_OPTIONS if llm.preset is None else llm.preset.thoughts
-    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), thoughts)
+    reasoning = NO_REASONING_OPTIONS if llm.preset is None else llm.preset.reasoning
+    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), reasoning)
     messages = messages if llm.preset is None else llm.preset.before(messages)
     fields.params.check_vocabulary(llm.vocab_size)
     if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
@@ -115,7 +115,7 @@ def prompt_of(
     number = Salt.of(fields.cache_salt).number
     known = [one.transcript for one in [*llm._recent] if one.salt == number]
     return fields, llm.chat_format.prompt(
-        messages, known, thoughts.think if think is None else think, fields.variables, continues=fields.continues,
+        messages, known, reasoning.think if think is None else think, fields.variables, continues=fields.continues,
         opens=fields.opens, tools=fields.tools, limits=limits, salt=number, bounded=bounded,
     )  # fmt: skip
 
@@ -144,7 +144,7 @@ def prepare(
     for index in range(fields.n):
         params = fields.params_of(index)
         request = chat_format.request(asked, params, shape, after=after, wait=wait)
-        request = chat_format.limited(request, asked, fields.thoughts, after)
+        request = chat_format.limited(request, asked, fields.reasoning, after)
         requests.append((request, chat_format.reader(asked, params, None if after else shape, tools=tools is not None)))
     reply = Reply(fields, llm.tokenizer, llm.info.name, chat_format.tool_form)
     return Prepared(reply, requests, partial(_remember, llm, asked))

@@ -44,7 +44,7 @@ class DFlash:
     known: Columns | None  # ids of the known tokens in the model's vocabulary; None if all are known
     mask: int  # the token in place of each token to draft
     most: int  # maximum length of a draft
-    rows = brings = None
+    rows = extra_inputs = None
     links = 1
 
     @property

@@ -45,7 +45,7 @@ class Eagle3:
     output: Weight  # [known tokens, D]
     known: Columns | None  # ids of these tokens in the model's vocabulary; None if the vocabularies are equal
     rows: SlotRows  # [ROWS, D]
-    mask = brings = None
+    mask = extra_inputs = None
     links = 1
     most = HEAD_DRAFT
 

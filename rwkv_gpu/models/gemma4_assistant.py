@@ -75,7 +75,7 @@ class Assistant:
             g.keep_rows(normed(g, x, model.ends.last_norm), self.rows)
         return x
 
-    def brings(self, positions: Sequence[int]) -> Mapping[str, npt.NDArray[np.float32]]:
+    def extra_inputs(self, positions: Sequence[int]) -> Mapping[str, npt.NDArray[np.float32]]:
         """The inputs of a drafting step for tokens at these positions, by name."""
         return {one.name: one.angles(positions) for one in {layer.turning for layer in self.layers}}
 

@@ -25,7 +25,7 @@ HEAD_DRAFT = 3  # maximum tokens of a draft; a head is trained to predict one to
 ROWS = 32  # rows of a sequence that a slot keeps: more than twice the maximum tokens of a draft
 
 
-Brings = Callable[[Sequence[int]], Mapping[str, npt.NDArray[np.float32]]]  # makes inputs from positions of tokens
+InputMaker = Callable[[Sequence[int]], Mapping[str, npt.NDArray[np.float32]]]  # makes inputs from positions of tokens
 
 
 class HeadBlock(Protocol):
@@ -73,7 +73,7 @@ class DraftHead(Protocol):
         """The number of blocks, if each drafts one token; 1 if one block drafts all."""
 
     @property
-    def brings(self) -> Brings | None:
+    def extra_inputs(self) -> InputMaker | None:
         """Computes further inputs of a drafting step, if all tokens of a draft have the position of the first.
 
         Each row is then placed one position earlier, so that it attends to the positions before its own.
@@ -104,7 +104,7 @@ class Head:
     row_norm: AnyNorm | None  # norm of the model's rows that it reads
     rows: SlotRows  # [ROWS, D]
     after: tuple["Head", ...] = ()  # further heads, each of which drafts the next token
-    mask = brings = None
+    mask = extra_inputs = None
 
     @property
     def links(self) -> int:

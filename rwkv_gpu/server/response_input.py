@@ -105,8 +105,8 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
     match kind:
         case "message":
             role, content = item.get("role"), _text(item.get("content"), f"{where}.content")
-            thought = _thought(messages) if role == "assistant" else {}
-            messages.append({"role": role, "content": content, **thought})
+            reasoning = _take_reasoning(messages) if role == "assistant" else {}
+            messages.append({"role": role, "content": content, **reasoning})
         case "custom_tool_call":  # a tool that is called with a text
             _add(
                 messages,
@@ -115,7 +115,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
             )
         case "function_call":
             if not messages or messages[-1]["role"] != "assistant":
-                messages.append({"role": "assistant", "content": None, **_thought(messages)})
+                messages.append({"role": "assistant", "content": None, **_take_reasoning(messages)})
             call_id, name, arguments = (item.get(key) for key in ("call_id", "name", "arguments"))
             if not all(isinstance(one, str) for one in (call_id, name, arguments)):
                 raise ApiError(400, f"{where} must have texts as call_id, name and arguments", param="input")
@@ -131,7 +131,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
             raise ApiError(400, f"{where} has the type {kind!r}; this server takes {known}", param="input")
 
 
-def _thought(messages: list[Json]) -> Json:
+def _take_reasoning(messages: list[Json]) -> Json:
     """Removes reasoning items from the end. Returns them as a field of the message that follows them."""
     texts: list[str] = []
     while messages and messages[-1]["role"] == REASONING:

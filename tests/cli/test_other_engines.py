@@ -96,7 +96,7 @@ def test_options_with_the_same_meaning_work():
     assert translated(command("serve"), ["-m", "a.gguf", "-hf", "a/b"]) == ["a.gguf", "hf.co/a/b"]
     thinks = translated(command("serve"), ["--default-chat-template-kwargs", '{"enable_thinking": false}'])
     assert thinks == ['--chat-template-kwargs={"enable_thinking": false}']
-    assert preset_of({"chat_template_kwargs": {"enable_thinking": False}}).thoughts.think is False
+    assert preset_of({"chat_template_kwargs": {"enable_thinking": False}}).reasoning.think is False
     assert translated(command("convert"), ["a", "b.gguf", "--outtype", "q8_0"]) == ["a", "b.gguf", "--type=q8_0"]
     assert translated(command("chat"), ["--think=false", "--think=True"]) == ["--no-think", "--think"]
 

@@ -140,11 +140,11 @@ def test_reasoning_is_separated_and_can_be_switched(rnn):
     chat = rnn.chat(template="rwkv-g1", think=True)
     assert chat.can_think
     assert not rnn.chat(template="rwkv-world").can_think
-    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).thoughts == Opened(
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).opened == Opened(
         "<think", ">"
     )
     chat.think = False
-    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).thoughts.closed
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).opened.closed
     begun = rnn.chat(messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}])
     assert begun.messages[-1]["content"] == "Yo"
 

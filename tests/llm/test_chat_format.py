@@ -51,7 +51,7 @@ def test_a_second_question_reuses_the_whole_conversation(name, said, stopped):
 def test_dropped_thoughts_are_not_tokenised_again_and_the_rest_is_reused():
     mine = chat_format("rwkv7-mini-F16.gguf")
     first, transcript, second = talk(mine, "a</think>\n\nHello\n\n", "\n\n", think=True)
-    assert first.thoughts.text == "<think>"
+    assert first.opened.text == "<think>"
     assert b"a</think>" not in second.transcript.text
     border = second.transcript.ids[: first.message_tokens]
     assert border == transcript.ids[: first.message_tokens]

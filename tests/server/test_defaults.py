@@ -82,7 +82,7 @@ def test_a_model_s_own_defaults_come_before_those_of_all_and_after_those_of_its_
 
 def test_reasoning_is_off_or_on_by_default_and_templates_have_variables(tmp_path):
     template = template_matrix.load()[0]["Qwen-Qwen3-0.6B"]
-    off = Preset("", thoughts=ReasoningOptions(think=False))
+    off = Preset("", reasoning=ReasoningOptions(think=False))
     with serving(thinking(tmp_path, template), catalogue={"defaults": Defaults(off)}) as server:
 
         def prompt(**more):
@@ -91,7 +91,7 @@ def test_reasoning_is_off_or_on_by_default_and_templates_have_variables(tmp_path
         assert prompt().endswith("<think>\n\n</think>\n\n")
         for asked in ({"chat_template_kwargs": {"enable_thinking": True}}, {"reasoning_effort": "high"}):
             assert not prompt(**asked).endswith("</think>\n\n")
-    shown = Preset("", thoughts=ReasoningOptions(variables={"who": "the server", "what": "tea"}))
+    shown = Preset("", reasoning=ReasoningOptions(variables={"who": "the server", "what": "tea"}))
     template = "{{ messages[-1].content }} {{ who }} {{ what }}"
     with serving(thinking(tmp_path, template), catalogue={"defaults": Defaults(shown)}) as server:
         body = {"messages": Q, "chat_template_kwargs": {"what": "milk"}}
@@ -115,7 +115,7 @@ def thoughts(server, path, body, **more):
 
 def test_reasoning_is_limited_in_every_api(tmp_path):
     given = ReasoningOptions(limit=4, message="enough")
-    with serving(thinking(tmp_path), catalogue={"defaults": Defaults(Preset("", thoughts=given))}) as server:
+    with serving(thinking(tmp_path), catalogue={"defaults": Defaults(Preset("", reasoning=given))}) as server:
         fixed = {"temperature": 0}
         asks = {
             "/v1/chat/completions": {"messages": Q, "max_tokens": 40, **fixed},
@@ -196,9 +196,9 @@ n-predict = -1
     args += ("--ignore-eos",)
     of_all, of_models = options_of(tmp_path, monkeypatch, text, *args)
     assert of_all.settings == {"temperature": 0.25, "top_p": 0.5, "min_p": 0.125, "ignore_eos": True}
-    assert of_all.thoughts == ReasoningOptions(None, 100, "so", {"a": 1})
+    assert of_all.reasoning == ReasoningOptions(None, 100, "so", {"a": 1})
     [(name, one)] = of_models.items()
-    assert (name, one.system, one.thoughts.think) == ("quiet-rwkv7", "Be brief.", False)
+    assert (name, one.system, one.reasoning.think) == ("quiet-rwkv7", "Be brief.", False)
     assert one.settings.pop("max_tokens") > 1 << 20 and one.settings.pop("logit_bias") == {5: float("-inf")}
     assert {name: [*value] if name == "stop" else value for name, value in one.settings.items()} == {
         "top_k": 4, "mirostat_tau": 5.0, "stop": ["a", "b"],

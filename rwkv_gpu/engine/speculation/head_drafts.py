@@ -43,7 +43,7 @@ class HeadDrafts(Proposer):
         self._runner = runner
         head = runner.head
         assert head is not None, "it drafts"
-        self._mask, self._brings = head.mask, head.brings
+        self._mask, self._extra_inputs = head.mask, head.extra_inputs
 
     def offer(self, sequence: TokenSequence, most: int) -> Offer | None:  # noqa: ARG002  it always has one
         return Offer(HEAD)
@@ -73,14 +73,14 @@ class HeadDrafts(Proposer):
             start = chunk.start
             token = FROM_SLOT | place(slot, number - 1) if number else sequence.rows(start, start + 1)[0]
             masks = [] if self._mask is None else [self._mask] * len(drafted)
-            rows.append((slot, start + number if self._brings is None else start - 1, [token, *masks]))
+            rows.append((slot, start + number if self._extra_inputs is None else start - 1, [token, *masks]))
             placements.append((pages, None, windows, ()))
             draws += [draft_row(sequence, place(slot, one), one) for one in drafted]
         batch = Batch.of(rows, wanted=[len(self.drafted(one, number)) for one, _ in going], placements=placements)
         if self._runner.follows:
             batch = batch.following({chunk.slot: chunk.start for chunk, _ in going if chunk.unverified})
-        if self._brings is not None:
-            batch = replace(batch, given=self._brings([start + 1 for _, start, _ in rows]))
+        if self._extra_inputs is not None:
+            batch = replace(batch, given=self._extra_inputs([start + 1 for _, start, _ in rows]))
         adapters = self._runner.adapters
         if any(chunk.sequence.family for chunk, _ in going):
             each = [adapters.scales() if one.sequence.adapters is None else one.sequence.adapters for one, _ in going]

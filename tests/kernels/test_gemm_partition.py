@@ -7,18 +7,18 @@ import pytest
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import LINE, GemmConfig
-from rwkv_gpu.kernels.spread import spread_lines, spread_rows
+from rwkv_gpu.kernels.gemm_partition import partition_lines, partition_rows
 
 H200 = replace(LIMITS["h200"], fragment=16)
 PROCESSORS, MEMORY = 132, 48 << 10
 
 
-def spread(outs: list[int], width: int, parts: int, rows: int = 16) -> GemmConfig:
+def partition(outs: list[int], width: int, parts: int, rows: int = 16) -> GemmConfig:
     config = default_tuning(H200).gemm_config(rows, out=sum(outs), width=width, packed=True, quantised=True)
     config = replace(config, joined_parts=parts)
     if config.kernel == "linear/line_gemm":
-        return spread_lines(config, outs, width, 32, MEMORY)
-    return spread_rows(config, outs, width, MEMORY)
+        return partition_lines(config, outs, width, 32, MEMORY)
+    return partition_rows(config, outs, width, MEMORY)
 
 
 def workgroups(config: GemmConfig, outs: list[int]) -> int:
@@ -37,7 +37,7 @@ def workgroups(config: GemmConfig, outs: list[int]) -> int:
     ],
 )
 def test_columns_are_split_where_that_is_faster(outs, width, cut):
-    found = spread(outs, width, 0)
+    found = partition(outs, width, 0)
     assert (found.joined_parts > 1) == cut
     assert workgroups(found, outs) <= PROCESSORS
 
@@ -45,14 +45,14 @@ def test_columns_are_split_where_that_is_faster(outs, width, cut):
 @pytest.mark.parametrize(("out", "width"), [(128256, 4096), (65536, 2048)])
 def test_a_vocabulary_is_not_cut(out, width):
     """A vocabulary needs many rounds anyway, and each of them would have to add up its parts."""
-    assert spread([out], width, 0).joined_parts == 1
+    assert partition([out], width, 0).joined_parts == 1
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("outs", [[5120, 1280, 1280], [4096, 1024, 1024], [8192, 4096, 32, 32], [5120]])
 def test_the_last_round_of_workgroups_is_at_least_half_full(outs, parts):
     """No workgroup has rows of two matrices, so each matrix may need one more workgroup."""
-    found = spread(outs, 4096, parts)
+    found = partition(outs, 4096, parts)
     assert found.joined_parts == parts
     assert not PROCESSORS < workgroups(found, outs) < 1.5 * PROCESSORS
 
@@ -60,7 +60,7 @@ def test_the_last_round_of_workgroups_is_at_least_half_full(outs, parts):
 @pytest.mark.parametrize("rows", [16, 32])
 def test_all_parts_have_columns(rows):
     for width in range(4096, 32768, 1024):
-        found = spread([5120], width, 0, rows)
+        found = partition([5120], width, 0, rows)
         stages = -(-width // (found.columns * found.joined_parts))
         assert (found.joined_parts - 1) * stages * found.columns < width
         assert found.columns % LINE == 0

@@ -306,14 +306,6 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
     )
 
 
-def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
-    """Few rows of x on matrix units; subgroups divide the rows and columns of W, and each stages its own part of W."""
-    assert tile.along_t == 1, "its subgroups have all rows of x"
-    least = subgroup_width * 32 // (fragment * tile.columns)  # minimum, so that each lane has a chunk to decode
-    tile = replace(tile, fragments_of_w=max(tile.fragments_of_w, least))
-    return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
-
-
 def subgroup_gemm(
     fragment: int,
     subgroup_width: int,

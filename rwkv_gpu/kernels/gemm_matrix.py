@@ -13,7 +13,6 @@ from .gemm_config import (
     MatrixTile,
     gemm_matrix,
     line_gemm,
-    skinny_gemm_matrix,
     subgroup_gemm,
 )
 from .gemm_partition import fit_lines, fit_subgroups
@@ -23,8 +22,6 @@ from .matrix_tiles import (
     line_tile,
     matrix_tile,
     matrix_tile_bytes,
-    skinny_matrix_bytes,
-    skinny_matrix_tile,
     subgroup_bytes,
     subgroup_tile,
 )
@@ -148,52 +145,6 @@ GEMM_MATRIX = GemmKernel(
 )
 
 
-def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """One, two and four fragments along both sides, and columns split into parts."""
-    tiles = {
-        "skinny_matrix": MatrixTile(1, 1, 1, 1, 4, columns=64),
-        "skinny_matrix_ahead": MatrixTile(2, 2, 1, 1, 3, columns=64, prefetch_depth=2),
-        "skinny_matrix_wide": MatrixTile(4, 1, 1, 1, 2, columns=128),
-        "skinny_matrix_rows": MatrixTile(1, 1, 4, 1, 1, columns=128),
-        "skinny_matrix_high": MatrixTile(1, 4, 1, 1, 2, columns=64),
-    }
-    every = {name: skinny_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
-    return {**every, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
-
-
-def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    for most, tiles in SKINNY_MATRIX_TILES:
-        if can.fragment and 4 < rows <= most:
-            for tile in tiles:
-                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile)
-                if config.runs_on(can):
-                    yield config
-            return
-
-
-SKINNY_MATRIX_TILES = (  # tiles that `tune` tries, by rows of x
-    (16, (MatrixTile(1, 1, 1, 1, 4), MatrixTile(2, 1, 1, 1, 6), MatrixTile(1, 1, 4, 1, 1, columns=128))),
-    (32, (MatrixTile(2, 2, 1, 1, 4), MatrixTile(1, 2, 4, 1, 1, columns=128))),
-)
-SKINNY_GEMM_MATRIX = GemmKernel(
-    name="linear/skinny_gemm_matrix",
-    op="linear",
-    holes=(FORMAT, *TILED, BIAS, DECODED_WEIGHTS),
-    shared=(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
-    core=(HALVES, SUMS_LEFT, SUMS_OF_WORKGROUP, BLOCK),
-    needs=Needs(f16=True, matrix_units=True),
-    tolerance=F16,
-    trials=_skinny_matrix_trials,
-    candidates=_skinny_matrix_candidates,
-    constants=skinny_matrix_tile,
-    workgroup_bytes=skinny_matrix_bytes,
-    block=lambda c: c.r,
-    links=lambda _: ("lib/matrix_units/sums",),
-    reads_quantised=lambda _: True,
-    x_order="fragments",
-)
-
-
 SUBGROUP_BARRIER, WORKGROUP_BARRIER = "lib/matrix_units/subgroup_barrier", "lib/matrix_units/workgroup_barrier"
 
 
@@ -253,26 +204,34 @@ def _whole(hole: Hole) -> Hole:
     return hole.but("partial_sums") if hole.name == EPILOGUE.name else hole
 
 
-SUBGROUP_GEMM = replace(
-    SKINNY_GEMM_MATRIX,
+SUBGROUP_GEMM = GemmKernel(
     name="linear/subgroup_gemm",
+    op="linear",
     holes=(
-        *(_whole(hole) for hole in SKINNY_GEMM_MATRIX.holes),
+        *(_whole(hole) for hole in (FORMAT, *TILED, BIAS, DECODED_WEIGHTS)),
         Hole("barrier", (SUBGROUP_BARRIER, WORKGROUP_BARRIER)),
         UNIT,
         COLUMNS_OF_SUMS,
         KEPT_SUMS,
         FURTHER_COLUMNS,
     ),
-    shared=(*SKINNY_GEMM_MATRIX.shared, *ROUNDING_IN_UNITS, TO_NORM, TILE_OF_SUBGROUP, LAST_WORKGROUP),
+    shared=(
+        *(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
+        *(*ROUNDING_IN_UNITS, TO_NORM, TILE_OF_SUBGROUP, LAST_WORKGROUP),
+    ),
     core=(HALVES, BLOCK),
-    part_needs={**SKINNY_GEMM_MATRIX.part_needs, SUBGROUP_BARRIER: Needs(subgroup_size=ORDERED_SUBGROUP)},
+    needs=Needs(f16=True, matrix_units=True),
+    part_needs={SUBGROUP_BARRIER: Needs(subgroup_size=ORDERED_SUBGROUP)},
+    tolerance=F16,
     trials=_subgroup_trials,
     candidates=_subgroup_candidates,
     constants=subgroup_tile,
     fit=fit_subgroups,
     workgroup_bytes=subgroup_bytes,
+    block=lambda c: c.r,
     links=lambda config: ("lib/matrix_units/sums", _barrier(config)),
+    reads_quantised=lambda _: True,
+    x_order="fragments",
 )
 
 

@@ -106,21 +106,6 @@ def matrix_tile_bytes(config: MatrixConfig) -> int:
     return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
 
 
-def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
-    """Constants of skinny_gemm_matrix."""
-    return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config)), "MOST_ASKED": 2}
-
-
-def skinny_matrix_bytes(config: GemmConfig) -> int:
-    """Bytes of its workgroup memory: a step of W per subgroup, sums to write out, and the bounds of columns."""
-    staged = _own_staged_bytes(config)
-    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
-
-
-def _own_staged_bytes(config: GemmConfig) -> int:
-    return 2 * config.prefetch_depth * subgroups_along_k(config) * (config.r + config.tb) * (config.columns + 8)
-
-
 def _fragments_at_once(config: MatrixConfig, staged: int) -> int:
     """The number of fragments per subgroup whose sums are written out together: all, or one if memory is short."""
     every = config.fragments_of_w * config.fragments_of_x

@@ -15,7 +15,7 @@ from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
-from rwkv_gpu.kernels.gemm_config import MANY, MatrixTile, gemm_matrix, skinny_gemm_matrix, subgroup_gemm
+from rwkv_gpu.kernels.gemm_config import MANY, MatrixTile, gemm_matrix, subgroup_gemm
 from rwkv_gpu.kernels.tuning import ExpertLimits
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.trials import Stored
@@ -125,13 +125,12 @@ def test_results_are_the_same_with_a_pass_and_without(fast_device, name):
     check_with_and_without(fast_device, name, EXAMPLES[name])
 
 
-@pytest.mark.parametrize("kernel", [gemm_matrix, skinny_gemm_matrix])
 @pytest.mark.parametrize("decode", [False, True], ids=["prompt", "batch"])
-def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode):
+def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, decode):
     can = fast_device.capabilities
     if not can.fragment:
         pytest.skip("this device has no matrix units")
-    config = kernel(can.fragment, can.subgroup_size, MatrixTile(1, 2, 1, 1, 2, columns=64))
+    config = gemm_matrix(can.fragment, can.subgroup_size, MatrixTile(1, 2, 1, 1, 2, columns=64))
     example = replace(EXAMPLES["quantise_in_producer"], config=lambda _: config, decode=decode)
     check_with_and_without(fast_device, "quantise_in_producer", example)
 

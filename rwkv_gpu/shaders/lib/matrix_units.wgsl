@@ -105,8 +105,7 @@ fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
 // The power scales the largest number of a row to at most 2^14, so that nothing overflows. Rounding loses less than
 // 2^-38 of that number. In each group of four columns, the second and the third are swapped, because decoding bytes
 // yields weights in that order. Without FRAGMENTS the layout is by rows. With FRAGMENTS, it is by steps of 64 columns
-// of FRAGMENTS · S rows, in which vec4s of the first half and of the second half alternate, as in
-// `skinny_gemm_matrix`. Exponents follow the rows.
+// of FRAGMENTS · S rows, in which vec4s of the first half and of the second half alternate. Exponents follow the rows.
 const LARGEST_EXPONENT = 14;
 
 fn exponent_of(most: f32) -> i32 { return frexp(max(most, 1e-30)).exp - LARGEST_EXPONENT; }

@@ -142,7 +142,7 @@ def test_calls_and_their_outputs_are_accepted_as_input(server):
         ({"store": "yes"}, "store"),
         ({"background": True}, "background"),
         ({"text": 3}, "text"),
-        ({"max_output_tokens": -4}, "max_tokens"),
+        ({"max_output_tokens": -4}, "max_output_tokens"),
     ],
 )
 def test_impossible_options_are_refused(server, change, param):

@@ -19,7 +19,7 @@ import numpy as np
 import rwkv_gpu
 
 PROMPT = "Once upon a time, number "
-MOST_PAUSE = 0.03  # seconds; without pauses, requests of a steady load would come right after a step's end
+MAX_PAUSE = 0.03  # seconds; without pauses, requests of a steady load would come right after a step's end
 LAST_CHUNK = b"0\r\n"  # of a response
 
 
@@ -54,7 +54,7 @@ class Load:
             return
         rng, end = random.Random(stream), time.perf_counter() + self.seconds
         while time.perf_counter() < end:
-            yield rng.randint(1, 2 * self.tokens), rng.random() * MOST_PAUSE
+            yield rng.randint(1, 2 * self.tokens), rng.random() * MAX_PAUSE
 
 
 Ask = Callable[[int, int, Times], Awaitable[None]]  # requests one answer: the number of its stream, and its tokens

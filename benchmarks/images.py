@@ -23,7 +23,7 @@ from PIL import Image
 
 import rwkv_gpu
 from rwkv_gpu.cli.options import device_option, numbers
-from rwkv_gpu.gguf.header import Described, Value, write_header
+from rwkv_gpu.gguf.header import TensorDescription, Value, write_header
 from rwkv_gpu.llm.images import MARKER, ImagePrompt
 from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import SHAPES, Shape, sizes, transformer
@@ -91,7 +91,7 @@ class Seeing:
     def projector(self, name: str) -> Noise:
         """The bytes of the projector file."""
         every = [
-            Described(one, shape, BY_NAME["F16" if len(shape) > 1 and "position" not in one else "F32"])
+            TensorDescription(one, shape, BY_NAME["F16" if len(shape) > 1 and "position" not in one else "F32"])
             for one, shape in self.tensors()
         ]
         sizes = {
@@ -185,7 +185,7 @@ def main(
     models: Sequence[str], counts: list[int], side: int, repeats: int, folder: Path | None, small: bool, device: str
 ) -> None:
     """Measures MODELS, by default all of them."""
-    encoder.MOST_KEPT = 1 << 36  # bytes: a second pass encodes no image, however many there are
+    encoder.MAX_KEPT = 1 << 36  # bytes: a second pass encodes no image, however many there are
     click.echo(
         "| model | images | tokens | first token, ms | preparation | tower | prompt |\n|---|--:|--:|--:|--:|--:|--:|"
     )

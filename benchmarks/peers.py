@@ -224,7 +224,7 @@ def main(
         for variant in every:
             file = stack.enter_context(GGUFFile.open(path))
             adapters = adapters_of(variant.adapter(path, rank, folder), file)
-            file.apart = adapters.apart
+            file.separate = adapters.separate
             room = {"offload": offload, "kv": variant.kv, "adapters": adapters}
             for name, each in zip(ours, units, strict=True):
                 runner = stack.enter_context(runner_for(file, works, device, matrix_units=each, **room))

@@ -10,7 +10,7 @@ from rwkv_gpu.text.pdf import BEGINNING, pages_of
 from .session_file import expanded
 from .texts import as_text
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 MEDIA = ".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".wav", ".flac", ".mp3", ".ogg"
 WORD = re.compile(r"""(?<!\S)(?:'(?:[^']|'\\'')+'|"[^"]+"|(?:\\.|[^\s\\'"])+)(?!\S)""")  # as a shell would read it
 
@@ -46,8 +46,8 @@ def file_text(path: Path) -> str:
             raise BadInput(
                 f"{path} is {'a folder' if path.is_dir() else 'not a file'}; give a text, source code or PDF"
             )
-        if (size := os.path.getsize(path)) > MOST_BYTES:
-            raise BadInput(f"{path} has {size:,} bytes; a message can have files of up to {MOST_BYTES:,}")
+        if (size := os.path.getsize(path)) > MAX_BYTES:
+            raise BadInput(f"{path} has {size:,} bytes; a message can have files of up to {MAX_BYTES:,}")
         data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None

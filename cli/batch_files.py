@@ -17,7 +17,7 @@ from .texts import lines_of, read_text, seekable
 
 Line = dict[str, Any]
 BEGINNING = b'{"id": '  # start of every result
-MOST_LINE = 1 << 28  # bytes of a result
+MAX_LINE = 1 << 28  # bytes of a result
 
 
 def read_lines(path: str) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
     with open(path, "rb") as file:
         for number, line in enumerate(_pieces(file), 1):
             if not line.endswith(b"\n"):
-                if len(line) == MOST_LINE or not BEGINNING.startswith(line[: len(BEGINNING)]):
+                if len(line) == MAX_LINE or not BEGINNING.startswith(line[: len(BEGINNING)]):
                     raise BadInput(
                         f"{path} does not contain results of a batch; give another file, or one that does not exist yet"
                     )
@@ -131,7 +131,7 @@ def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file. Of one that cannot be a result, such as a model's first, only the beginning is read."""
     while start := file.read(1):
-        yield start + file.readline(MOST_LINE - 1) if start == BEGINNING[:1] else start
+        yield start + file.readline(MAX_LINE - 1) if start == BEGINNING[:1] else start
 
 
 def _result(path: Path, number: int, line: bytes) -> Line:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rwkv_gpu.mcp.client import ToolServers
 
-MOST_SHOWN = 4000  # characters shown of a call's arguments
-MOST_OF_RESULT = 300  # characters shown of a result
+MAX_SHOWN = 4000  # characters shown of a call's arguments
+MAX_OF_RESULT = 300  # characters shown of a result
 
 
 class ChatTools:
@@ -62,12 +62,12 @@ class ChatTools:
 
     def _result(self, name: str, arguments: str, stopped: Callable[[], bool]) -> str:
         tool = self._servers.tool(name)
-        self._screen.note(f"{'' if tool is None else tool.server + ': '}{name}({cut(arguments, MOST_SHOWN)})", "bold")
+        self._screen.note(f"{'' if tool is None else tool.server + ': '}{name}({cut(arguments, MAX_SHOWN)})", "bold")
         if tool is not None and not self._agrees(name, stopped):
             return NOT_CALLED
         result = self._awaited(self._servers.begin(name, arguments), stopped)
         shown = " ".join(result.text.split())
-        self._screen.note(cut(shown, MOST_OF_RESULT).replace("\n", " "), "red" if result.failed else "dim")
+        self._screen.note(cut(shown, MAX_OF_RESULT).replace("\n", " "), "red" if result.failed else "dim")
         self._tell_faults()
         return result.text
 

@@ -15,7 +15,7 @@ from .options import adapter
 from .page import Page
 from .printing import print_text
 from .replacing import may_replace
-from .texts import MOST_SETTING, read_text
+from .texts import MAX_SETTING, read_text
 
 
 @click.command("create", cls=Page, epilog="Example: rwkv-gpu create mario -f Modelfile; rwkv-gpu run mario")
@@ -29,7 +29,7 @@ def command(name: str, path: str) -> None:
     that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (in Go or jinja2), ADAPTER (FILE or FILE:SCALE), MESSAGE
     and LICENSE. `rwkv-gpu rm NAME` deletes the preset, but not the model.
     """
-    file, folder = parse(read_text(path, MOST_SETTING), path), Path(path).parent
+    file, folder = parse(read_text(path, MAX_SETTING), path), Path(path).parent
     target = store().preset_path(name)
     base = base_preset(_near(file.base, folder))
     preset = Preset.of(file, base, [_adapter(one, folder) for one in file.adapters])

@@ -48,7 +48,7 @@ def command(
     ctx: click.Context, wanted: tuple[str, ...], few: bool, report_path: str | None, verbose: bool, device: str,
     matrix_units: MatrixUnits, as_json: bool,
 ) -> None:  # fmt: skip
-    """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
+    """Compare every kernel with numpy, in every variant and format, and list those that are wrong or slow.
 
     Several thousand shaders are compiled. This takes minutes, and longer on a software device; --quick takes a fraction
     of the time. Exit code 3: a kernel is wrong.

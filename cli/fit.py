@@ -56,7 +56,7 @@ def command(
     with ExitStack() as stack:
         file = stack.enter_context(GGUFFile.open(model))
         adapters = adapters_of(lora, file)
-        file.apart = adapters.apart
+        file.separate = adapters.separate
         target = load_model(file)
         if lengthen(file, target, rope, context):
             target = load_model(file)
@@ -74,7 +74,7 @@ def command(
         given = None if mmproj is None else Path(mmproj)
         projector = projector_for(file, target, given, finds=not no_mmproj, devices=len(names))
         companions = Companions(adapters, drafts.model)
-        wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", projector)
+        wanted = FitRequest(drafts.joined or file, target, companions, offload, rows or "auto", projector)
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "states": states, "slots": DEFAULT_SEQUENCES,
             "drafts": drafts.most,
@@ -96,7 +96,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FitRequest:
     """The model to check, and its options."""
 
     file: GGUFFile
@@ -112,7 +112,7 @@ class Wanted:
 
 
 @contextmanager
-def laid_out(wanted: Wanted, choices: Sequence[Choice], split: Split, options: CacheOptions) -> Iterator[Layout]:
+def laid_out(wanted: FitRequest, choices: Sequence[Choice], split: Split, options: CacheOptions) -> Iterator[Layout]:
     """The model laid out over several devices, which are open inside the context."""
     chunk = DEFAULT_CHUNK if wanted.chunk_size == "auto" else wanted.chunk_size
     room: Any = options | {"chunk_size": chunk, "offload": wanted.offload, "companions": wanted.companions}
@@ -144,7 +144,7 @@ def describe_layout(layout: Layout) -> list[str]:
     return lines
 
 
-def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
+def measure(wanted: FitRequest, choice: Choice, options: CacheOptions) -> Fit:
     """The memory that the model needs on the chosen device."""
     file, model, offload = wanted.file, wanted.model, wanted.offload
     if choice.adapter is None:

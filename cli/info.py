@@ -23,7 +23,7 @@ from rwkv_gpu.vision.media_encoders import find_projector
 from rwkv_gpu.vision.media_projector import MediaProjector, projector_of
 from rwkv_gpu.vision.projector import ARCHITECTURE
 
-from .fit import Wanted, describe, describe_layout, laid_out, measure
+from .fit import FitRequest, describe, describe_layout, laid_out, measure
 from .folders import HEADER, chosen
 from .options import model_arguments, shared
 from .page import Page
@@ -108,7 +108,7 @@ def needs_on(file: GGUFFile, choices: Sequence[Choice]) -> Need:
     """Returns the memory that the model needs on a device, or on several together, and whether it fits."""
     model, most = _in_use(file) if len(choices) == 1 else (load_model(file), 0)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
-    wanted = Wanted(file, model, chunk_size=rows or DEFAULT_CHUNK)
+    wanted = FitRequest(file, model, chunk_size=rows or DEFAULT_CHUNK)
     options: CacheOptions = {"slots": DEFAULT_SEQUENCES, "context": context, "tokens": tokens}
     if len(choices) == 1:
         options["drafts"] = most

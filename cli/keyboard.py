@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.replace_file import MOST_OWN
+from rwkv_gpu.replace_file import MAX_OWN
 from rwkv_gpu.writer_lock import WINDOWS
 
 from .terminal import PASTE, PASTE_END, PAUSE, Background, Bursts, ask_for_brackets, quiet
@@ -391,7 +391,7 @@ def history_file() -> Path | None:
     path = folder / "history"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > MOST_OWN:
+        if path.exists() and path.stat().st_size > MAX_OWN:
             path.replace(folder / "history.old")
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError:

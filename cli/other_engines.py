@@ -17,7 +17,7 @@ MODEL = "--model"  # an argument, not an option, of some commands
 
 
 @dataclass(frozen=True)
-class Other:
+class Replacement:
     """Options of an engine, and what replaces them here, in markdown."""
 
     engine: str
@@ -34,12 +34,12 @@ class Other:
 
 
 @cache
-def others() -> tuple[Other, ...]:
+def others() -> tuple[Replacement, ...]:
     """All rows of the table."""
     text = resources.files(__package__).joinpath("other_engines.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["option"]
     return tuple(
-        Other(
+        Replacement(
             one["engine"],
             tuple(one["names"]),
             one["here"],
@@ -106,7 +106,7 @@ def plain(text: str) -> str:
     return re.sub(r"\[[^]]*\]\(([^)]*)\)", r"docs/\1", text).replace("`", "").rstrip(".")
 
 
-def _other(name: str) -> Other | None:
+def _other(name: str) -> Replacement | None:
     return next((one for one in others() if any(fnmatchcase(name, pattern) for pattern in one.names)), None)
 
 

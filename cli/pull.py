@@ -2,7 +2,7 @@
 
 import click
 
-from rwkv_gpu.llm.hub import MOST_CONNECTIONS
+from rwkv_gpu.llm.hub import MAX_CONNECTIONS
 
 from .echo import echo_text
 from .folders import hub, pull
@@ -16,7 +16,7 @@ from .page import Page
 @click.option("--revision", default="main", show_default=True, metavar="NAME", help="Branch, tag or commit.")
 @click.option(
     "--connections",
-    type=click.IntRange(1, MOST_CONNECTIONS),
+    type=click.IntRange(1, MAX_CONNECTIONS),
     default=1,
     show_default=True,
     metavar="N",

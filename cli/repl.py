@@ -20,7 +20,7 @@ from .signals import Signals
 
 GRACE = {signal.SIGINT: 0.7}  # by signal: seconds until the process ends if nothing is to be saved; the default is 5
 SAVING = 30.0  # seconds to save the chat: a state may be large, and the disk slow
-MOST_ROUNDS = 50  # maximum rounds of calls after a question
+MAX_ROUNDS = 50  # maximum rounds of calls after a question
 LEAVES = ("exit", "quit")  # messages that end a chat, as in other programs
 FULL = (
     "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
@@ -153,7 +153,7 @@ class Repl:
     def _run_tools(self, done: Completion) -> None:
         """Runs the calls of an answer, and continues with their results until an answer has no calls."""
         conversation = self.conversation
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             calls = conversation.chat.calls
             if conversation.tools is None or not calls or self._stopping or done.finish_reason != "stop":
                 return
@@ -165,7 +165,7 @@ class Repl:
                 return
             done = self._show(partial(conversation.chat.answer_calls, results))
             self._finish(done)
-        self.screen.note(f"stopped after {MOST_ROUNDS} rounds of calls; any message continues")
+        self.screen.note(f"stopped after {MAX_ROUNDS} rounds of calls; any message continues")
 
     def _show(self, ask: Ask) -> Completion:
         view, calling = self.screen.view(), self.conversation.chat.splitter()

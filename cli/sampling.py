@@ -16,7 +16,7 @@ from rwkv_gpu.llm.chat_completion import settings_of
 from rwkv_gpu.llm.modelfile import OPTIONS
 
 from .page import Grouped
-from .texts import MOST_SETTING, read_text
+from .texts import MAX_SETTING, read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -136,9 +136,9 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
     if value is None or option.name == "regex" or "{" in value:
         return value
     if option.name == "schema":
-        return True if value == "json" else read_text(value, MOST_SETTING)
+        return True if value == "json" else read_text(value, MAX_SETTING)
     is_text = ":" in value and not Path(value).is_file()  # a grammar, as each of its rules has a colon
-    return value if is_text else read_text(value, MOST_SETTING)
+    return value if is_text else read_text(value, MAX_SETTING)
 
 
 def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class Setup:
             loader({**self.loading, "device": device}, options["template"], self.config.shared_prompts),
             folder=self.folder,
             store=None if pulls is None else pulls.hub.store,
-            most_loaded=options["max_models"],
+            max_loaded=options["max_models"],
             keep_alive=options["keep_alive"],
             warmup=options["warmup"],
             own_process=True,

@@ -17,7 +17,7 @@ from .answer_defaults import NAMES, answer_options, table_of
 from .model_name import FileName
 from .options import size
 from .page import Grouped
-from .texts import MOST_SETTING, read_text
+from .texts import MAX_SETTING, read_text
 
 Command = Callable[..., Any]
 HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]*:[0-9a-f:.]*")
@@ -177,7 +177,7 @@ def _read_config(ctx: click.Context, path: str | None) -> None:
     if path is None:
         return
     try:
-        given = tomllib.loads(read_text(path, MOST_SETTING))
+        given = tomllib.loads(read_text(path, MAX_SETTING))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is not valid TOML: {error}") from None
     tables = given.pop("model", {})
@@ -219,7 +219,7 @@ def by_parameter(
 
 def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     """The API keys from options and from a file."""
-    lines = [] if file is None else [line.strip() for line in read_text(file, MOST_SETTING).splitlines()]
+    lines = [] if file is None else [line.strip() for line in read_text(file, MAX_SETTING).splitlines()]
     found = (*keys, *(line for line in lines if line and not line.startswith("#")))
     if file is not None and len(found) == len(keys):
         raise BadInput(f"{file} has no key; write one on each line")
@@ -244,7 +244,7 @@ def hosts_of(lists: tuple[str, ...]) -> tuple[str, ...]:
 
 def prompts_of(files: tuple[str, ...]) -> tuple[str, ...]:
     """The texts of shared system prompts."""
-    texts = tuple(read_text(file, MOST_SETTING).strip() for file in files)
+    texts = tuple(read_text(file, MAX_SETTING).strip() for file in files)
     for file, text in zip(files, texts, strict=True):
         if not text:
             raise BadInput(f"--shared-prompt {file} has no text")
@@ -258,7 +258,7 @@ def store_of(name: str | None, key_file: str | None) -> dict[str, Any]:
             raise BadInput("--store-key-file is given without --store")
         return {}
     if key_file is not None:
-        return {"store": name, "store_key": read_text(key_file, MOST_SETTING).strip().encode()}
+        return {"store": name, "store_key": read_text(key_file, MAX_SETTING).strip().encode()}
     if "://" in name:
         raise BadInput(f"--store {name} needs --store-key-file: a file with a secret of at least 16 characters")
     return {"store": name}

@@ -19,7 +19,7 @@ from rwkv_gpu.replace_file import replace_bytes
 from rwkv_gpu.writer_lock import WriterLock
 
 PAUSE = 0.05  # seconds between two checks of a server that is ending
-MOST_BYTES = 1 << 16  # maximum size of a server's file
+MAX_BYTES = 1 << 16  # maximum size of a server's file
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _exists(pid: int) -> bool:
 
 def _read(path: Path) -> Server:
     with path.open("rb") as file:
-        found: dict[str, Any] = json.loads(file.read(MOST_BYTES))
+        found: dict[str, Any] = json.loads(file.read(MAX_BYTES))
     server = Server(**{**found, "models": tuple(map(str, found["models"]))})
     kinds = {"url": str, "port": int, "device": str, "pid": int, "started": float, "machine": str}
     is_typed = all(type(getattr(server, name)) is kind for name, kind in kinds.items())

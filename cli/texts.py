@@ -15,8 +15,8 @@ from rwkv_gpu.writer_lock import WriterLock
 
 from .printing import print_text
 
-MOST_BYTES = 1 << 30  # bytes of a text
-MOST_SETTING = 64 << 20  # bytes of a template, a grammar or another file of settings
+MAX_BYTES = 1 << 30  # bytes of a text
+MAX_SETTING = 64 << 20  # bytes of a template, a grammar or another file of settings
 
 
 def input_text(text: str | None, path: str | None, name: str) -> str:
@@ -26,7 +26,7 @@ def input_text(text: str | None, path: str | None, name: str) -> str:
     return read_text(path or "-") if text is None else as_text(text.encode("utf-8", "surrogateescape"), name)
 
 
-def read_text(path: str, most: int = MOST_BYTES) -> str:
+def read_text(path: str, most: int = MAX_BYTES) -> str:
     """A file's text; - is standard input. Raises BadInput if a file has more than `most` bytes."""
     if path == "-":
         if sys.stdin is not None and sys.stdin.isatty():
@@ -95,7 +95,7 @@ def lines_of(text: str) -> list[str]:
 def template_text(template: str) -> str:
     """The name of a built-in chat template, a template itself, or the text of a file."""
     if os.path.isfile(template):
-        return read_text(template, MOST_SETTING)
+        return read_text(template, MAX_SETTING)
     if "{" not in template and template not in BUILT_IN:
         raise BadInput(f"{template} is not a file or a built-in chat template; known: {', '.join(BUILT_IN)}")
     return template

@@ -18,7 +18,7 @@ from .writer_lock import WINDOWS, WriterLock, hidden_files, hidden_name
 
 PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between attempts on Windows, where scanners briefly open new files
 UNFINISHED = ".saving-"  # follows the target's name in the name of an unfinished file
-MOST_OWN = 8 << 20  # bytes of a small file of the package's own
+MAX_OWN = 8 << 20  # bytes of a small file of the package's own
 PATIENCE = 10.0  # seconds to wait for another process that is writing the same file
 
 
@@ -71,9 +71,9 @@ def replace_bytes(path: Path, data: bytes, *, lock: WriterLock | None = None, pr
 def read_own(path: Path) -> str:
     """The text of a small file that this package has written. Raises ValueError or OSError if it is damaged."""
     with path.open("rb") as file:
-        data = file.read(MOST_OWN + 1)
-    if len(data) > MOST_OWN:
-        raise ValueError(f"{path} has more than {MOST_OWN:,} bytes")
+        data = file.read(MAX_OWN + 1)
+    if len(data) > MAX_OWN:
+        raise ValueError(f"{path} has more than {MAX_OWN:,} bytes")
     return data.decode("utf-8")
 
 

@@ -110,8 +110,8 @@ LONG = {
 RUNS_ON = {"opening", "where", "any_runner"}  # parameters that have "cpu" for a case without a GPU
 END = "test_session_translates.py"  # checks the shaders that all other tests compiled
 
-MOST_PIPELINES = 50  # maximum pipelines of all devices, some 7 MB each on a software GPU; a test needs few at a time
-MOST_MEMORY = 1 << 32  # memory limit of a test process: 1.8 GiB if two share the files, 3.0 GiB if one runs nearly all
+MAX_PIPELINES = 50  # maximum pipelines of all devices, some 7 MB each on a software GPU; a test needs few at a time
+MAX_MEMORY = 1 << 32  # memory limit of a test process: 1.8 GiB if two share the files, 3.0 GiB if one runs nearly all
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -271,7 +271,7 @@ def check_nothing_is_left_on_gpus(item: pytest.Item) -> None:
 def bounded_memory() -> Iterator[None]:
     """Fails if the number of devices, pipelines or plans in memory grows without bound."""
     yield
-    assert peak() < MOST_MEMORY
+    assert peak() < MAX_MEMORY
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -322,7 +322,7 @@ def compiled() -> Iterator[dict[str, Linked]]:
 
     def noted(self: PipelineCache, linked: Linked) -> Pipeline:
         caches.add(self)
-        if sum(len(cache._pipelines) for cache in caches) >= MOST_PIPELINES:
+        if sum(len(cache._pipelines) for cache in caches) >= MAX_PIPELINES:
             for cache in caches:
                 cache.clear()
         pipeline = compile_one(self, linked)

@@ -46,7 +46,7 @@ from .variants import FAMILIES, ShaderCollector
 LIMIT_S = 120  # time limit of one dispatch; a longer one counts as a loop without end
 SEED = 1  # seed of the order in which lanes run
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a folder in memory, if there is one
-MOST_SHOWN = 40  # wrong trials
+MAX_SHOWN = 40  # wrong trials
 
 
 class CpuDevice(VirtualDevice):
@@ -138,7 +138,7 @@ def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
         found, wanted = plan.read("y", given[0]), trials.expected(trial)
     if trial.columns is not None:
         found, wanted = found[:, trial.columns], wanted[:, trial.columns]
-    verdict.error = trials.apart(found, wanted)
+    verdict.error = trials.difference(found, wanted)
     return verdict
 
 
@@ -185,7 +185,7 @@ def main(programs: Path, ops: tuple[str, ...], few: bool) -> None:
         for verdict in pool.map(lambda one: run(can, one[0], programs), chosen):
             if not verdict.right:
                 wrong += 1
-                if wrong <= MOST_SHOWN:
+                if wrong <= MAX_SHOWN:
                     click.echo(str(verdict))
     shaders = frozenset[str]().union(*(names for _, names in chosen))
     kernels = kernels_of(shaders)

@@ -23,7 +23,7 @@ from .variants import texts
 
 Check = Callable[[str, str], str]  # WGSL and a family -> the error; empty without one
 LIMIT_S = 300
-MOST_SHOWN = 10  # failures of a family
+MAX_SHOWN = 10  # failures of a family
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,6 @@ def prove(
             failures += len(bad)
             every = len(texts(folder, family))
             click.echo(f"{family}: {len(shaders) - len(bad)} of {len(shaders)} shaders pass, of {every}")
-            for name, words in list(bad.items())[:MOST_SHOWN]:
+            for name, words in list(bad.items())[:MAX_SHOWN]:
                 click.echo(f"  {name}\n    " + "\n    ".join(words.splitlines()[:8]))
     sys.exit(1 if failures else 0)

@@ -14,7 +14,7 @@ from ..gguf.header import Value
 from .checkpoint import read_json
 from .planned import Planned
 
-MOST_CARD = 4 << 20  # bytes
+MAX_CARD = 4 << 20  # bytes
 NAMED = "general.name"
 
 
@@ -45,7 +45,7 @@ def card_keys(folder: Path, tensors: Sequence[Planned], *, adapter: bool = False
 
 def _card(folder: Path, total: int) -> dict[str, Value]:
     """The keys of README.md, config.json, generation_config.json, and the name of the folder."""
-    if any((folder / name).is_file() and (folder / name).stat().st_size > MOST_CARD for name in ("README.md",)):
+    if any((folder / name).is_file() and (folder / name).stat().st_size > MAX_CARD for name in ("README.md",)):
         raise ValueError("the model card is too large")
     card = gguf.Metadata.load(None, folder.resolve(), None, total)
     card.name = card.name or folder.resolve().name

@@ -16,7 +16,7 @@ WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
 SINGLE = "model.safetensors", "pytorch_model.bin"  # a single file of weights; otherwise `INDEX` lists several
 INDEX = ".index.json"  # after the name
 GGUF = b"GGUF"  # first bytes
-MOST_SMALL = 64 << 20  # bytes
+MAX_SMALL = 64 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def read_small(path: Path) -> bytes:
     """The bytes of a file next to the weights."""
     shown = printable(str(path))
     try:
-        if path.stat().st_size > MOST_SMALL:
+        if path.stat().st_size > MAX_SMALL:
             raise BadFile(f"{shown}: is too large for a file next to the weights; download it again")
         return path.read_bytes()
     except OSError as error:

@@ -13,7 +13,7 @@ import gguf
 from ..errors import BadFile, BadInput, UnsupportedModel, printable
 from ..gguf.file import GGUFFile
 from ..gguf.formats import Format
-from ..gguf.header import Described, Value, aligned, write_header
+from ..gguf.header import TensorDescription, Value, aligned, write_header
 from ..gguf.mixes import BY_NAME, FLOATS, Mix, formats_of, mix_of
 from ..gguf.quantise import quantise_rows
 from ..gguf.requantise import CHUNK, Progress, type_keys, write_model
@@ -98,14 +98,14 @@ def _type_keys(plan: Plan, mix: Mix) -> dict[str, Value]:
     return {key: value for key, value in type_keys(mix).items() if not plan.adapter or key != "general.file_type"}
 
 
-def _header(metadata: Mapping[str, Value], tensors: Sequence[Described], source: Path) -> bytes:
+def _header(metadata: Mapping[str, Value], tensors: Sequence[TensorDescription], source: Path) -> bytes:
     try:
         return write_header(metadata, tensors)
     except UnicodeEncodeError:
         raise BadFile(f"{printable(str(source))}: has a text that is not Unicode; download it again") from None
 
 
-def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Described]:
+def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[TensorDescription]:
     """Each tensor with its format: a float type, or the choice of the mix."""
     wide = BY_NAME[mix.base if mix.base in FLOATS else floats]
     infos = []
@@ -113,9 +113,9 @@ def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Descri
         fmt = BY_NAME["F32"] if len(tensor.shape) < 2 or FLOAT32.search(tensor.name) else wide
         infos.append(TensorInfo(tensor.name, fmt.type, tensor.shape, 0, 0, 0))
     if mix.base in FLOATS:
-        return [Described(one.name, one.shape, one.format) for one in infos]
+        return [TensorDescription(one.name, one.shape, one.format) for one in infos]
     formats = formats_of(mix, infos)
-    return [Described(one.name, one.shape, formats[one.name]) for one in infos]
+    return [TensorDescription(one.name, one.shape, formats[one.name]) for one in infos]
 
 
 def _general(plan: Plan, source: Path) -> dict[str, Value]:
@@ -130,7 +130,7 @@ def _general(plan: Plan, source: Path) -> dict[str, Value]:
     return kind | {"general.name": name, "general.size_label": gguf.size_label(total, total, 0, 0)}
 
 
-def _check(header: bytes, tensors: Sequence[Described], planned: Sequence[Planned], source: Path) -> None:
+def _check(header: bytes, tensors: Sequence[TensorDescription], planned: Sequence[Planned], source: Path) -> None:
     """Loads the model from a trial file with this header, so that the loader checks names and shapes.
 
     The trial file contains computed tensors only; all other weights are zero.

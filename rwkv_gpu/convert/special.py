@@ -18,7 +18,7 @@ NAMES = {"unk": "unknown", "sep": "seperator", "pad": "padding"}
 WITHOUT_KEY = "cls"
 ADDED = ("bos", "eos", "sep")
 FLAGS: Mapping[str, Any] = {"Lowercase": {"lowercase": True}, "StripAccents": {"strip_accents": True}}
-MOST_TEMPLATES = 32
+MAX_TEMPLATES = 32
 SPACE = "\u0120"  # a space in a byte-level vocabulary
 
 
@@ -163,7 +163,7 @@ def _template_in_file(folder: Path) -> Any:
     """The chat template in a separate file, and further templates with names."""
     if (folder / "chat_template.jinja").is_file():
         text = read_text(folder / "chat_template.jinja")
-        others = sorted((folder / "additional_chat_templates").glob("*.jinja"))[:MOST_TEMPLATES]
+        others = sorted((folder / "additional_chat_templates").glob("*.jinja"))[:MAX_TEMPLATES]
         named = [{"name": path.stem, "template": read_text(path)} for path in others]
         return [{"name": "default", "template": text}, *named] if named else text
     path = folder / "chat_template.json"

@@ -22,11 +22,11 @@ from ..ops.vocabulary import Alternating, Weight
 Array = npt.NDArray[np.float32]
 ENDS = ".lora_a", ".lora_b"
 FOURS = 4  # columns that kernels read at a time
-MOST_ALTERNATING = 512  # most columns if gate and up are one matrix: B then takes 59 MB; any device binds 128 MB
-MOST_CHANGE = 2.0**14  # maximum change of a weight; more would not fit float16
-MOST_SCALE = 1000.0
-MOST_RANK = 1 << 14
-MOST_ALPHA = 1e6
+MAX_ALTERNATING = 512  # most columns if gate and up are one matrix: B then takes 59 MB; any device binds 128 MB
+MAX_CHANGE = 2.0**14  # maximum change of a weight; more would not fit float16
+MAX_SCALE = 1000.0
+MAX_RANK = 1 << 14
+MAX_ALPHA = 1e6
 TABLE = "token_embd.weight"
 TYPES = "token_types.weight"  # one of its rows is added to every token
 # Names of tensors that an adapter cannot change, as a step does not multiply its rows by them.
@@ -49,7 +49,7 @@ class Adapter:
     @classmethod
     def read(cls, path: Path, scale: float, model: GGUFFile) -> "Adapter":
         """Reads a file and checks it against the model, before anything is loaded."""
-        if not math.isfinite(scale) or abs(scale) > MOST_SCALE:
+        if not math.isfinite(scale) or abs(scale) > MAX_SCALE:
             raise BadInput(f"{path}: the scale of a LoRA adapter is {scale}; it must be from -1000 to 1000")
         with GGUFFile.open(path) as file:
             if kind_of(file) != "lora":
@@ -61,7 +61,7 @@ class Adapter:
                 raise BadInput(
                     f"{path}: is active after certain tokens only (aLoRA), which is not supported; train a LoRA"
                 )
-            alpha = file.float("adapter.lora.alpha", -MOST_ALPHA, MOST_ALPHA, default=0.0)
+            alpha = file.float("adapter.lora.alpha", -MAX_ALPHA, MAX_ALPHA, default=0.0)
             names = sorted({name.removesuffix(end) for name in file.tensors for end in ENDS if name.endswith(end)})
             odd = [name for name in file.tensors if not name.endswith(ENDS)]
             if odd or not names:
@@ -108,7 +108,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
         raise BadInput(
             f"{path}: adapts {of_a[0]} of the {experts[0]} experts of '{name}'; train one for all of them, or for none"
         )
-    if of_a != (*experts, rank, columns) or of_b != (*experts, rows, rank) or rank > MOST_RANK:
+    if of_a != (*experts, rank, columns) or of_b != (*experts, rows, rank) or rank > MAX_RANK:
         raise BadInput(
             f"{path}: '{name}' has factors {list(of_a)} and {list(of_b)}, but the matrix is "
             f"{[*experts, rows, columns]}; use an adapter that was made for this model"
@@ -116,7 +116,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     a, b = (_floats(file, one) for one in stored)  # read after the checks, as a wrong file may be huge
     a = a.T if name == TABLE else a
     b = b * np.float32(alpha / rank) if alpha else b
-    if float(np.abs(a).max()) * float(np.abs(b).max()) > MOST_CHANGE:
+    if float(np.abs(a).max()) * float(np.abs(b).max()) > MAX_CHANGE:
         raise BadInput(f"{path}: '{name}' has factors whose products exceed 16,384; train the adapter again")
     return a, b
 
@@ -140,9 +140,9 @@ class Adapters:
         self.rank = sum(one.rank for one in adapters)  # total columns
 
     @property
-    def apart(self) -> frozenset[str]:
+    def separate(self) -> frozenset[str]:
         """Names of the matrices that cannot share a dispatch with others."""
-        return self.names if self.rank > MOST_ALTERNATING else frozenset()
+        return self.names if self.rank > MAX_ALTERNATING else frozenset()
 
     @property
     def names(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..gpu.device import Device
 from ..gpu.plan import Slice
-from ..gpu.profile import lap
+from ..gpu.profile import time_replay
 from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
 from ..ops.memory import Scratch
@@ -51,6 +51,6 @@ def _rate(device: Device, *, host: bool) -> float:
     operands: dict[str, Operand] = {"x": Slice(buffer, 0, nbytes), "y": Value((1, 4))}
     g.kernel(("probes/stream", "lib/lanes/plain"), {"WG": lanes, "EACH": EACH}, operands, nbytes // (16 * lanes * EACH))
     plan = g.finish({})
-    seconds = min(lap(plan, 1, {}) for _ in range(REPLAYS))
+    seconds = min(time_replay(plan, 1, {}) for _ in range(REPLAYS))
     buffer.free()
     return nbytes / seconds

@@ -16,7 +16,7 @@ from ..gpu.device import Device
 NVIDIA = 0x10DE
 PAUSE = 0.25  # seconds after which clocks may have dropped
 RAISING = 0.5  # minimum seconds for them to rise
-AGAIN = 0.1  # seconds between two timings of a loop, which becomes shorter once clocks have risen
+TIMING_INTERVAL = 0.1  # seconds between two timings of a loop, which becomes shorter once clocks have risen
 FASTER = 0.97  # ratio to the previous token's time that indicates rising clocks
 SHARE = 1.0  # the loop's share of another device's computing time; with 0.8 or 0.5, clocks rise half as fast
 SLOWER = 1.12  # ratio to the recent best time that indicates dropped clocks
@@ -63,7 +63,7 @@ class Clocks:
             self._is_raising, self._until, total = True, now + RAISING, 0.0
             self._seconds = [0.0] * len(self._loops)
             self._calibrate(now, math.inf)
-        elif self._is_raising and now > self._calibrated + AGAIN:
+        elif self._is_raising and now > self._calibrated + TIMING_INTERVAL:
             if now > self._until and total > FASTER * self._before:
                 self._is_raising, self._best = False, total
             self._calibrate(now, total)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.draw import WORD, coldness
+from ..ops.draw import WORD, inverse_temperature
 from ..ops.sampler_state import BIASES, RING, GpuSamplerState, HostSamplerState, log2_decay
 from ..ops.sampling import ALL, DRAW, Flag
 from .sampling_params import SamplingParams
@@ -54,7 +54,7 @@ def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = Fal
         flags |= Flag.BIASED
     row["slot"], row["flags"] = slot, flags
     row["seed_low"], row["seed_high"] = seed & WORD, seed >> 32
-    row["coldness"] = coldness(params.temperature)
+    row["inverse_temperature"] = inverse_temperature(params.temperature)
     row["top_k"] = params.top_k or ALL
     row["top_p"] = params.top_p
     row["min_p"] = math.log(params.min_p) if params.min_p > 0 else IMPOSSIBLE

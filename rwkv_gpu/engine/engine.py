@@ -20,7 +20,7 @@ from .cache.prefix_index import Key
 from .diffusion import DIFFUSION, DiffusionDecoder
 from .evaluation import Evaluator
 from .host_work import HostWork
-from .media import MediaEncoder, given_rows
+from .media import MediaEncoder, media_inputs
 from .request import Request, Update, check_length
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
@@ -430,7 +430,7 @@ class Engine:
     def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk]) -> Batch:
         """Returns the batch with the rows and positions of its images, and the ends of prompts that are read whole."""
         rows = [(chunk.sequence.images, chunk.start, chunk.end) for chunk in chunks]
-        return replace(batch, given=given_rows(batch, rows, self._media))
+        return replace(batch, extra_inputs=media_inputs(batch, rows, self._media))
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
         """Returns the scale of each adapter for each row of a step."""

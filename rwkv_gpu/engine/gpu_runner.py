@@ -15,7 +15,7 @@ from ..gpu.expert_cache import expert_caches
 from ..gpu.loader import Progress, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.ready_step import ReadyStep
-from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
+from ..gpu.submit_queue import StepGroup, SubmitQueue, max_steps
 from ..gpu.typed_errors import TypedErrors
 from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import ExpertCache
@@ -25,7 +25,7 @@ from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch
 from ..ops.media import with_media
 from ..ops.memory import MAX_SEGMENTS, Scratch
-from ..ops.parts import Crossing, Part
+from ..ops.parts import Part, SharedValue
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.sampling import FROM_SLOT
 from ..ops.vocabulary import Choosing
@@ -159,7 +159,7 @@ class GpuRunner(PartRunner):
         rows, picked, single = batch.rows, len(batch.outputs), batch.single
         verifies = not single and picked == rows <= MAX_SEGMENTS and self._reads_apart
         if verifies:
-            batch = batch.apart()
+            batch = batch.split_rows()
         how, inputs, outputs = self._sampled(batch, sampling)
         plan = self.plan_for(batch, how, shared_pages=verifies)
         counts = rows, len(batch.segments), picked
@@ -233,7 +233,7 @@ class GpuRunner(PartRunner):
         if not batch.single:
             self._follow_device()
         pages = self._caches.plan_pages(batch)
-        inputs = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
+        inputs = tuple((name, rows.shape[1]) for name, rows in batch.extra_inputs.items()) if batch.extra_inputs else ()
         size = Size(batch.rows, len(batch.outputs), batch.single, pages, shared_pages, batch.follows, what, inputs)
         plan = self._plan_of.get(size)
         if plan is None:
@@ -298,7 +298,7 @@ class GpuRunner(PartRunner):
 
         Called before prompts, where a pause for compiling matters least.
         """
-        self.device.settle()
+        self.device.apply_trial_result()
         if self._capabilities is not self.device.capabilities:
             from ..ops.self_test import checked_tuning
 
@@ -356,7 +356,7 @@ class GpuRunner(PartRunner):
         if follows and what in SAMPLED:
             recorder.accept(ids, chosen)
         return recorder.finish(
-            {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
+            {"chosen": chosen, "logits": logits}, max_steps(self.cache_config.look_ahead), each=["chosen"]
         )
 
     @TypedErrors("reading a state")
@@ -422,7 +422,7 @@ class GpuPendingRows:
 
     group: StepGroup
     step: int  # number within its group of submits
-    leaves: Sequence[Crossing]
+    leaves: Sequence[SharedValue]
     rows: int
 
     def wait(self) -> Arrays:

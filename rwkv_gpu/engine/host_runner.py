@@ -116,7 +116,7 @@ class HostRunner(PartRunner):
         if self._factors:
             scales = self._with_adapters(batch).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
-        g = with_media(adapted(reference), batch.given)
+        g = with_media(adapted(reference), batch.extra_inputs)
         # Infinite or NaN values are detected in the logits, so numpy need not warn of them.
         with computing(), self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:
@@ -145,12 +145,12 @@ class HostRunner(PartRunner):
 
 # This many multiplications take a tenth of a second on one core. Longer steps would delay interrupts, and steps of few
 # rows are slow per row.
-STEP, LEAST_ROWS = 1 << 30, 64
+STEP, MIN_ROWS = 1 << 30, 64
 
 
 def rows_on_host(model: Model, chunk_size: int, slots: int) -> int:
     """Rows of a step in numpy: at most `chunk_size`, and few enough for a short step."""
-    return min(chunk_size, max(LEAST_ROWS, slots, STEP // max(1, sum(matrix_sizes(model)))))
+    return min(chunk_size, max(MIN_ROWS, slots, STEP // max(1, sum(matrix_sizes(model)))))
 
 
 def matrix_sizes(contents: Contents) -> list[int]:

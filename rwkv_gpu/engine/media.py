@@ -211,7 +211,9 @@ class Spans:
         return places
 
 
-def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], media: MediaEncoder | None) -> dict[str, Floats]:
+def media_inputs(
+    batch: Batch, chunks: Sequence[tuple[Spans, int, int]], media: MediaEncoder | None
+) -> dict[str, Floats]:
     """Returns the input rows of a step's images, by name, and the ends of what its rows see; none if it needs none.
 
     `chunks` has the images of each segment's sequence, and the range of the segment's tokens.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..errors import BadInput
 
-MOST_LAYERS = 1 << 16
+MAX_LAYERS = 1 << 16
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -28,7 +28,7 @@ class Offload:
         gpu_memory: int | str | None = None,
     ) -> "Offload":
         """Reads the options of a user. `cpu_moe` means the experts of all layers; a size may be a text such as 8G."""
-        layers = MOST_LAYERS if cpu_moe else n_cpu_moe
+        layers = MAX_LAYERS if cpu_moe else n_cpu_moe
         return cls(gpu_layers, layers, None if gpu_memory is None else memory_size(gpu_memory))
 
     @property

@@ -245,7 +245,7 @@ def unadapted(g: Any) -> Any:
 
 def store_of(model: Model, config: CacheConfig, caches: PagedKVCache | PageTables, copy: CopyPages) -> SequenceStore:
     """Creates the store for the pages and states of a model's sequences."""
-    states = StatePages(config.states, config.history, config.apart) if model.states else None
+    states = StatePages(config.states, config.history, config.spacing) if model.states else None
     return SequenceStore(caches.pager if model.caches else None, states, copy, caches.windows)
 
 

@@ -15,7 +15,7 @@ from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
 from .media import Spans
 from .request import Request, Update
 from .sampling import Sampled, Sampler
-from .speculation.acceptance import Drafting
+from .speculation.acceptance import DraftState
 
 FAMILY = 20  # bits of a token id; the bits above are the family
 Mask = npt.NDArray[np.uint32]  # one bit per token, set if it is allowed; [ceil(V / 32)]
@@ -56,7 +56,7 @@ class TokenSequence:
         self._key: Key = b""  # cached prefix of its key, extended on demand
         self.sampler = Sampler(request.params, vocabulary)
         self.on_host = not samples_on_device(request.params)
-        self.drafting: Drafting | None = None  # None if drafting is not possible
+        self.drafting: DraftState | None = None  # None if drafting is not possible
         self._in_work: tuple[int, ...] = ()  # the draft that host work verifies
         self.draft: list[int] = []  # tokens that the next step verifies
         self.rows_right = 0  # correct rows of its last step, until `Speculation.accept` reads them

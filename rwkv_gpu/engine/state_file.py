@@ -31,7 +31,7 @@ LENGTH = struct.Struct("<Q")
 START = len(MAGIC) + LENGTH.size
 DIGEST = 32
 PIECE = 1 << 20  # bytes read at a time
-MOST_TEXT = 1 << 29  # bytes of a header, and of notes
+MAX_TEXT = 1 << 29  # bytes of a header, and of notes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -165,14 +165,14 @@ def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None, shared:
         raise Unreadable("is not a saved state of rwkv-gpu")
     digest.update(start)
     [length] = LENGTH.unpack_from(start.ljust(START, b"\xff"), len(MAGIC))
-    if START + length + DIGEST > size or length > MOST_TEXT:
+    if START + length + DIGEST > size or length > MAX_TEXT:
         raise Unreadable(_CUT)
     header = _object(_take(file, length, digest))
     if magic == OLD_MAGIC:
         model, notes, after = ModelId(_text(header.get("model"))), header.get("notes"), START + length
     else:
         model, after = _model(header.get("model")), START + length + _count(header.get("notes"))
-        if after + DIGEST > size or after - START - length > MOST_TEXT:
+        if after + DIGEST > size or after - START - length > MAX_TEXT:
             raise Unreadable(_CUT)
         notes = _object(_take(file, after - START - length, digest))
     if not isinstance(notes, dict):

@@ -16,7 +16,7 @@ from .files import SCRIPTS, Tell, describe, export_plan, script
 from .words import chat_data
 
 WORKER = (*SCRIPTS, "worker.js")
-MOST_SINGLE = 60 << 20  # maximum bytes of weights in one file, which browsers load as text
+MAX_SINGLE = 60 << 20  # maximum bytes of weights in one file, which browsers load as text
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w-]+\.js";\n', re.MULTILINE)
 _EXPORTED = re.compile(r"^export (?=(?:async |const |class |function ))", re.MULTILINE)
 _EXPORTS = re.compile(r"^export \{[^}]*\};\n", re.MULTILINE)
@@ -40,9 +40,9 @@ def export_single_file(
 
     def add(_: str, data: bytes) -> None:
         shards.append(data)
-        if (size := sum(map(len, shards))) > MOST_SINGLE:
+        if (size := sum(map(len, shards))) > MAX_SINGLE:
             raise UnsupportedModel(
-                f"the weights take {size:,} bytes or more, and a single file has {MOST_SINGLE:,} at most; leave out "
+                f"the weights take {size:,} bytes or more, and a single file has {MAX_SINGLE:,} at most; leave out "
                 "--single-file"
             )
 

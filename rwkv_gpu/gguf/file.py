@@ -54,7 +54,7 @@ class GGUFFile(Fields):
         self.paths = [part.path for part in parts]
         self.version = parts[0].header.version
         self.overridden: Mapping[str, Override] = {}  # keys of the metadata that were replaced
-        self.apart: frozenset[str] = frozenset()  # names of matrices that are not interleaved with other matrices
+        self.separate: frozenset[str] = frozenset()  # names of matrices that are not interleaved with other matrices
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)
         self._sources = [part.source for part in parts]

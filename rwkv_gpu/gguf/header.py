@@ -16,7 +16,7 @@ Value = int | np.int32 | float | str | Sequence[int] | Sequence[float] | Sequenc
 
 
 @dataclass(frozen=True)
-class Described:
+class TensorDescription:
     """A tensor that will be written: shape outermost first."""
 
     name: str
@@ -34,7 +34,9 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def write_header(metadata: Mapping[str, Value], tensors: Sequence[Described], written: Sequence[bytes] = ()) -> bytes:
+def write_header(
+    metadata: Mapping[str, Value], tensors: Sequence[TensorDescription], written: Sequence[bytes] = ()
+) -> bytes:
     """A header of version 3, padded to the alignment. The data follow in the same order, each padded too.
 
     `written` are keys and values as bytes of another header; they come first.

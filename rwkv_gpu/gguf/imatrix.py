@@ -17,7 +17,7 @@ from .file import GGUFFile
 Floats = npt.NDArray[np.float32]
 SUMS, COUNTS = ".in_sum2", ".counts"
 MOST = 1 << 16  # entries, and bytes of a name
-MOST_BYTES = 2 << 30  # maximum bytes of a file: more than any model has
+MAX_BYTES = 2 << 30  # maximum bytes of a file: more than any model has
 
 
 def read_imatrix(path: Path) -> Mapping[str, Floats]:
@@ -38,7 +38,7 @@ def _from_gguf(path: Path) -> dict[str, Floats]:
     with GGUFFile.open(path) as file:
         if file.str("general.type", default="") != "imatrix":
             raise BadFile(f"{path}: general.type is not 'imatrix'; give a file that llama-imatrix has written")
-        found, room = {}, MOST_BYTES
+        found, room = {}, MAX_BYTES
         for name, tensor in file.tensors.items():
             counted = file.tensors.get(name.removesuffix(SUMS) + COUNTS)
             if not name.endswith(SUMS):
@@ -60,7 +60,7 @@ def _from_binary(path: Path) -> dict[str, Floats]:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
 
-        def some(count: int, what: str, most: int = MOST_BYTES) -> bytes:
+        def some(count: int, what: str, most: int = MAX_BYTES) -> bytes:
             at = file.tell()
             most = min(size - at, most)
             if not 0 < count <= most:
@@ -75,7 +75,7 @@ def _from_binary(path: Path) -> dict[str, Floats]:
         entries = number()
         if not 0 < entries <= MOST:
             raise BadFile(f"{path}: has {entries} entries, expected 1 to {MOST}: it is not an imatrix file")
-        found, room = {}, MOST_BYTES
+        found, room = {}, MAX_BYTES
         for _ in range(entries):
             name = some(number(), "a name", MOST).decode("utf-8", "replace")
             calls = number()
@@ -88,5 +88,5 @@ def _from_binary(path: Path) -> dict[str, Floats]:
 def _room(path: Path, room: int, nbytes: int) -> int:
     """The bytes that may still be read after `more` bytes."""
     if nbytes > room:
-        raise BadFile(f"{path}: has more than {MOST_BYTES:,} bytes of importance; it is not an imatrix file")
+        raise BadFile(f"{path}: has more than {MAX_BYTES:,} bytes of importance; it is not an imatrix file")
     return room - nbytes

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import BadFile, printable
 from .stored import Floats, Stored
 
-MOST_ITEMS, DEEPEST, LONGEST_TEXT = 1 << 20, 12, 64
+MAX_ITEMS, DEEPEST, LONGEST_TEXT = 1 << 20, 12, 64
 TYPES = {1: "U8", 2: "F16", 4: "F32"}  # by bytes per number
 BLOCKS = {"Int8": 128, "Fp4": 64, "Nf4": 64}  # numbers of a block, which share a range
 HALVED_EVERY = 6  # layers; for versions whose files do not store it
@@ -28,7 +28,7 @@ ENDS = {"embed.ln": "blocks.0.ln0", "head.ln": "ln_out", "embed.weight": "emb.we
 
 
 @dataclass(frozen=True)
-class Coded(Stored):
+class QuantisedMatrix(Stored):
     """A quantised matrix. The codes of a block have 8 bits within a range, or 4 bits that index a table."""
 
     codes: Stored
@@ -142,7 +142,7 @@ def _without_ones(shape: list[int]) -> list[int]:
     return shape[first:]
 
 
-def _coded(block: int, parts: dict[str, Stored]) -> Coded:
+def _coded(block: int, parts: dict[str, Stored]) -> QuantisedMatrix:
     """A matrix from its codes, the ranges of its blocks, and for 4 bits the table."""
     codes, ranges, table = parts["w"], parts["m"], parts.get("q")
     per_byte, per_block = (1, 2) if table is None else (2, 1)
@@ -152,7 +152,7 @@ def _coded(block: int, parts: dict[str, Stored]) -> Coded:
         raise ValueError("a matrix has codes and ranges that do not belong together")
     if (block == BLOCKS["Int8"]) != (table is None) or (table and (table.type, table.count) != ("F32", 16)):
         raise ValueError("a matrix has no table of 16 numbers")
-    return Coded(codes.path, codes.offset, codes.type, shape, codes, ranges, table)
+    return QuantisedMatrix(codes.path, codes.offset, codes.type, shape, codes, ranges, table)
 
 
 class _Cbor:
@@ -165,7 +165,7 @@ class _Cbor:
     def item(self, depth: int = 0) -> Any:
         """The next item."""
         self._items += 1
-        if depth > DEEPEST or self._items > MOST_ITEMS:
+        if depth > DEEPEST or self._items > MAX_ITEMS:
             raise ValueError("it is nested too deeply, or has too many parts")
         kind, small = divmod(self._bytes(1)[0], 32)
         if small > 27:

@@ -16,7 +16,7 @@ from ..writer_lock import WriterLock
 from .cursor import Cursor
 from .file import GGUFFile
 from .formats import Format
-from .header import Described, Value, aligned, write_header
+from .header import TensorDescription, Value, aligned, write_header
 from .mixes import Mix, Rule, formats_of
 from .planes import dequantise_rows
 from .quantise import quantise_rows
@@ -45,7 +45,7 @@ def requantise(
         weights = {t.name: _weights(imatrix or {}, t) for t in tensors if formats[t.name] != t.stored}
         if imatrix is not None and all(one is None for one in weights.values()):
             raise BadInput("the imatrix has no tensor of this model; give the one that was measured with it")
-        described = [Described(t.name, t.shape, formats[t.name]) for t in tensors]
+        described = [TensorDescription(t.name, t.shape, formats[t.name]) for t in tensors]
         header = _header(file, mix, described)
         contents = (
             _written(file, t, new.format, weights.get(t.name)) for t, new in zip(tensors, described, strict=True)
@@ -57,7 +57,7 @@ def requantise(
 def write_model(
     target: Path,
     header: bytes,
-    tensors: Sequence[Described],
+    tensors: Sequence[TensorDescription],
     contents: Iterable[Iterable[bytes]],
     sizes: Sequence[int],
     progress: Progress | None,
@@ -123,7 +123,7 @@ def _weights(imatrix: Mapping[str, Floats], tensor: TensorInfo) -> Floats | None
     return found.reshape(matrices, tensor.shape[-1])
 
 
-def _header(file: GGUFFile, mix: Mix, tensors: list[Described]) -> bytes:
+def _header(file: GGUFFile, mix: Mix, tensors: list[TensorDescription]) -> bytes:
     """The header: all metadata of the source, except about splits and formats."""
     own = type_keys(mix)
     others = (*own, "general.alignment")

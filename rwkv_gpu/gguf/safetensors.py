@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import BadFile, printable
 from .stored import WIDTHS, Floats, Stored
 
-MOST_HEADER = 16 << 20  # bytes
+MAX_HEADER = 16 << 20  # bytes
 
 
 def is_safetensors(path: Path) -> bool:
@@ -37,7 +37,7 @@ def stored_in_safetensors(path: Path) -> dict[str, Stored]:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= min(size - 8, MOST_HEADER):
+            if not 2 <= length <= min(size - 8, MAX_HEADER):
                 raise ValueError(f"its header of {length:,} bytes does not fit")
             header = json.loads(file.read(length))
         if not isinstance(header, dict):

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import BadFile, printable
 from .stored import WIDTHS, Floats, Stored
 
-MOST_PICKLED = 4 << 20  # bytes of the pickled dict, without the data
+MAX_PICKLED = 4 << 20  # bytes of the pickled dict, without the data
 LOCAL_HEADER = 30  # bytes, before the name
 BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
@@ -48,7 +48,7 @@ def stored_in_torch_file(path: Path) -> dict[str, Stored]:
                 raise ValueError("it is compressed")
             [name] = [one for one in archive.namelist() if one.rpartition("/")[2] == "data.pkl"]
             pickled = archive.getinfo(name).file_size
-            if pickled > min(size, MOST_PICKLED):
+            if pickled > min(size, MAX_PICKLED):
                 raise ValueError("its dict is too large")
             found = _Unpickler(path, archive, name.rpartition("/")[0]).load()
         if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):

@@ -35,10 +35,10 @@ FEATURES = (
     "memory-decoration-coherent",
     "mappable-primary-buffers",
 )
-MOST_STAGED = 16 << 20  # maximum bytes in flight of copies within buffers
+MAX_STAGED = 16 << 20  # maximum bytes in flight of copies within buffers
 MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so enabled only with the user's consent
 
-LEAST_SUBGROUP = 8  # minimum subgroup size of kernels with shuffles
+MIN_SUBGROUP = 8  # minimum subgroup size of kernels with shuffles
 # Smallest subgroup size by vendor, if the compiler chooses a size for each kernel: Intel 8 to 32, AMD 32 or 64.
 VARIABLE_SUBGROUPS = {0x8086: 8, 0x1002: 32}
 INTEGER_DOT = ("Vulkan", "D3D12")  # backends with a dot product instruction for bytes; Metal has none
@@ -152,7 +152,7 @@ class Device:
             return can
         return with_subgroups(can, can.subgroup_size, VARIABLE_SUBGROUPS.get(self.adapter.handle.info["vendor_id"]))
 
-    def settle(self) -> None:
+    def apply_trial_result(self) -> None:
         """Applies the result of the driver trial if it has ended since the last call."""
         if self.pending is not None and (found := self.pending()) is not None:
             self.pending, self.capabilities = None, found
@@ -229,7 +229,7 @@ class Device:
 
     def copy_within(self, buffers: Sequence[Buffer], source: int, target: int, nbytes: int) -> None:
         """Queues a copy from one offset to another within each of the buffers, several buffers per submit."""
-        at_once = max(1, min(MOST_STAGED // nbytes, len(buffers)))
+        at_once = max(1, min(MAX_STAGED // nbytes, len(buffers)))
         between = self.buffer(nbytes * at_once, "staging").handle  # WebGPU has no copies within a buffer
         for first in range(0, len(buffers), at_once):
             places = [(one.handle, n * nbytes) for n, one in enumerate(buffers[first : first + at_once])]

@@ -21,7 +21,7 @@ BUILTIN = re.compile(r"@builtin\((\w+)\)\s*(\w+)\s*:\s*(\w+)")
 
 
 @dataclass(frozen=True)
-class Both:
+class MergedShader:
     """A shader of two kernels."""
 
     linked: Linked
@@ -60,7 +60,7 @@ def lanes(linked: Linked) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tuple[int, int], ...]) -> Both:
+def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tuple[int, int], ...]) -> MergedShader:
     """Merges kernels of `groups` workgroups. `same` maps bindings of the second to equal ones of the first."""
     one, other = _declarations(first.source), _declarations(second.source)
     alike = _alike(one, other, dict(same))
@@ -78,7 +78,7 @@ def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tu
     whole = "".join((enabled, *texts, entry))
     origins = Origin.generated(PRELUDE, enabled), *first.origins, *second.origins, Origin.generated("entry", entry)
     memory = any(own.name not in alike and re.search(r"\bworkgroup\b", own.text) for own in other)
-    return Both(Linked(f"{first.name} & {second.name}", whole, origins), numbers, memory)
+    return MergedShader(Linked(f"{first.name} & {second.name}", whole, origins), numbers, memory)
 
 
 def _declarations(source: str) -> tuple[Declaration, ...]:

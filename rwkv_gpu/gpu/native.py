@@ -189,7 +189,7 @@ def run(
     steps: Sequence[Iterable[Command]],
     copies: Sequence[Copy] = (),
     stamps: Mapping[str, Any] | None = None,
-    landing: "Landing | None" = None,
+    result_buffer: "ResultBuffer | None" = None,
     encoded: Encoded | None = None,
 ) -> int:
     """Uploads the inputs of steps, submits them as one pass, and starts mapping the results.
@@ -207,8 +207,8 @@ def run(
         index = int(lib.wgpuQueueSubmitForIndex(queue, len(handles), ffi.new("WGPUCommandBuffer[]", handles)))
         # H: void f(WGPUCommandBuffer)
         lib.wgpuCommandBufferRelease(rest)
-        if landing is not None:
-            landing.ask()
+        if result_buffer is not None:
+            result_buffer.map_unchecked()
     return index
 
 
@@ -296,7 +296,7 @@ class Arrival:
     def __init__(self) -> None:
         self.status = 0
         # H: void f(WGPUMapAsyncStatus status, WGPUStringView message, void *, void *)
-        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._told)
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
 
     def info(self) -> Any:
         """The callback struct for the map call."""
@@ -326,7 +326,7 @@ class Arrival:
         if self.status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceLost(f"the GPU was lost while {doing}; start again")
 
-    def _told(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
+    def _on_mapped(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
         self.status = status
         self._awaited.discard(self)
 
@@ -367,7 +367,7 @@ def submit(queue: Any, commands: Sequence[Any]) -> int:
         return int(lib.wgpuQueueSubmitForIndex(queue._internal, len(commands), handles))
 
 
-class Landing:
+class ResultBuffer:
     """A mappable buffer for results, with a callback when they have arrived."""
 
     def __init__(self, device: Any, buffer: Any, nbytes: int) -> None:
@@ -381,9 +381,9 @@ class Landing:
     def map(self) -> None:
         """Starts mapping it, which completes when all work submitted so far is done."""
         with Captured("reading results back"):
-            self.ask()
+            self.map_unchecked()
 
-    def ask(self) -> None:
+    def map_unchecked(self) -> None:
         """Starts mapping it, like `map`, but leaves errors to the caller."""
         self._arrival.expect()
         # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)

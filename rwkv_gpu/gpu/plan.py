@@ -39,11 +39,11 @@ class Slice:
     buffer: Buffer
     offset: int
     nbytes: int
-    apart: int = 0  # bytes between the ranges of two steps of a submit; 0: all steps use the same range
+    step_stride: int = 0  # bytes between the ranges of two steps of a submit; 0: all steps use the same range
 
     def at(self, step: int) -> int:
         """The offset for a step of a submit."""
-        return self.offset + step * self.apart
+        return self.offset + step * self.step_stride
 
 
 @dataclass(frozen=True)
@@ -273,11 +273,11 @@ class Plan:
         layers_per_submit: int = 0,
         stamps: Mapping[str, Any] | None = None,
         copies: "Sequence[native.Copy]" = (),
-        landing: "native.Landing | None" = None,
+        result_buffer: "native.ResultBuffer | None" = None,
     ) -> int:
         """Submits `steps` steps in order, whose inputs are filled in; only a single step may be split by layers.
 
-        `landing` is the buffer that the copies fill; it is mapped after them.
+        `result_buffer` is the buffer that the copies fill; it is mapped after them.
         """
         assert not (layers_per_submit and (stamps or steps > 1)), "a split step has no single begin and end"
         if steps > len(self._groups):
@@ -289,12 +289,14 @@ class Plan:
             if isinstance(encoded, Future):
                 encoded = encoded.result()
             device.unsubmitted.discard(encoded)
-            return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing, encoded)
+            return native.run(
+                device.handle, self.step.buffer.handle, data, each, copies, stamps, result_buffer, encoded
+            )
         device.write(self.step.buffer, data)
         for recording in self.record_steps(steps, layers_per_submit, stamps, copies):
             index = device.submit([recording.finish()])
-        if landing is not None:
-            landing.map()
+        if result_buffer is not None:
+            result_buffer.map()
         return index
 
     @property
@@ -365,7 +367,7 @@ class Plan:
         """The place of the first rows of an output, for a step of a submit."""
         output = self.outputs[name]
         place = output.place
-        return place.buffer.handle, place.offset + step * place.apart, rows * output.row_bytes
+        return place.buffer.handle, place.offset + step * place.step_stride, rows * output.row_bytes
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """Waits for the GPU and returns the first rows of an output."""

@@ -105,7 +105,9 @@ def _replay(plan: Plan, write: Callable[[], None]) -> npt.NDArray[np.float64]:
     return since * native.timestamp_period(plan.device.handle) * 1e-9
 
 
-def lap(plan: Plan, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> float:
+def time_replay(
+    plan: Plan, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0
+) -> float:
     """Seconds of one replay in a single pass, as in normal use. Uses the host's clock if the device has none."""
     plan.step.write(rows, inputs, segments, outputs)
     if plan.device.capabilities.timestamps:

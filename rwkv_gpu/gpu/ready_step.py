@@ -16,7 +16,7 @@ class Commands:
 
     plan: Plan
     parts: Sequence[Part]  # the results
-    landing: "native.Landing"  # the target of the results
+    result_buffer: "native.ResultBuffer"  # the target of the results
     upload: "native.Upload"  # the source of the inputs
     encoded: Callable[[], Sequence[Any]]  # returns the command buffers, after waiting for the thread that finishes them
 

@@ -22,14 +22,14 @@ from .typed_errors import TypedErrors
 
 PORTION = 0.008  # seconds of work per submit: tokens become available in such portions
 SPIN = 0.005  # seconds: for longer steps, a late wake-up matters little
-MOST_SPARES = 16  # maximum spare command buffers: wgpu-native does not free commands that were not submitted
+MAX_SPARES = 16  # maximum spare command buffers: wgpu-native does not free commands that were not submitted
 PARTS = 6  # number of submits of a prompt step if the GPU is idle: it starts while the rest is encoded
-LEAST_IN_PARTS = 32  # minimum rows for PARTS: smaller steps take little longer to compute than to encode
+MIN_IN_PARTS = 32  # minimum rows for PARTS: smaller steps take little longer to compute than to encode
 RECORDED = 3  # if a step takes less than this many times its recording time, another thread finishes its commands
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
 
-def most_steps(look_ahead: int) -> int:
+def max_steps(look_ahead: int) -> int:
     """The maximum number of steps of a submit: while the GPU computes one group, the next is filled in."""
     return max(1, (look_ahead + 1) // 2)
 
@@ -37,7 +37,7 @@ def most_steps(look_ahead: int) -> int:
 class StepGroup:
     """Steps of one plan that share a submit, and their results."""
 
-    __slots__ = ("commands", "data", "ends", "index", "landing", "parts", "plan", "queue", "steps", "submitted")
+    __slots__ = ("commands", "data", "ends", "index", "parts", "plan", "queue", "result_buffer", "steps", "submitted")
 
     def __init__(self, queue: "SubmitQueue", plan: Plan) -> None:
         self.queue = queue
@@ -47,7 +47,7 @@ class StepGroup:
         self.ends = [0]  # end of the results of each step, in bytes
         self.submitted = 0.0  # time of its submit; 0 before
         self.index = 0  # index of its submit
-        self.landing: native.Landing | None = None
+        self.result_buffer: native.ResultBuffer | None = None
         self.commands: Commands | None = None  # if they were encoded in advance
         self.data: bytes | None = None
 
@@ -68,15 +68,15 @@ class SubmitQueue:
         self._ready: ReadyStep | None = None  # prepared but not begun
         self._spares: list[Commands] = []  # command buffers for later steps like earlier ones
         self._filling: StepGroup | None = None
-        self._landings: list[native.Landing] = []  # all mapped buffers: callbacks of unused ones may still come
-        self._free: list[native.Landing] = []
+        self._result_buffers: list[native.ResultBuffer] = []  # all of them: callbacks of unused ones may still come
+        self._free: list[native.ResultBuffer] = []
         self._uploads: list[native.Upload] = []  # buffers that no prepared step needs; some are in flight
         self._step_seconds = math.inf
         self._arrived = 0.0  # time of the latest results
         self._under_way = 0  # steps in flight
         self._room = 1  # steps that the current plan has buffers for
         self.look_ahead = look_ahead  # maximum number of steps in flight
-        self._most_steps = most_steps(look_ahead)
+        self._max_steps = max_steps(look_ahead)
         self.steps_per_submit = 1
         self.ahead = 0  # number of steps in flight that keeps the GPU busy: more do not help
         self.pace()
@@ -84,8 +84,8 @@ class SubmitQueue:
     def pace(self, look_ahead: int | None = None) -> None:
         """Adjusts the number of steps per submit and in flight to the duration of a step, within `look_ahead`."""
         if look_ahead is not None:
-            self.look_ahead, self._most_steps = look_ahead, most_steps(look_ahead)
-        most = min(self._room, self._most_steps)
+            self.look_ahead, self._max_steps = look_ahead, max_steps(look_ahead)
+        most = min(self._room, self._max_steps)
         self.steps_per_submit = max(1, min(most, int(PORTION / max(self._step_seconds, 1e-9))))
         self.ahead = min(self.look_ahead, max(2, 2 * self.steps_per_submit - 1))
 
@@ -133,16 +133,16 @@ class SubmitQueue:
         if self._device.closed:  # wgpu would end the process when buffers are written
             raise DeviceLost(CLOSED)
         nbytes = group.ends[-1]
-        landing = self._landing(nbytes)
-        landing.expected = nbytes
-        copies = _copies(group.parts, landing)
+        result_buffer = self._result_buffer(nbytes)
+        result_buffer.expected = nbytes
+        copies = _copies(group.parts, result_buffer)
         stamps = None if self.trace is None else self.trace.next()
         begun = time.perf_counter()
         layers = self.layers_per_submit
         if not layers and not self._under_way and stamps is None:
             layers = self._layers_of_part(group)
-        group.index = group.plan.run_steps(group.steps, layers, stamps, copies, landing)
-        group.landing, group.submitted = landing, begun
+        group.index = group.plan.run_steps(group.steps, layers, stamps, copies, result_buffer)
+        group.result_buffer, group.submitted = result_buffer, begun
         self._under_way += group.steps
         if 1 < group.steps == self.steps_per_submit and stamps is None:  # the next group is probably as large
             group.plan.encode_ahead(group.steps, self._device.encoding)
@@ -150,7 +150,7 @@ class SubmitQueue:
     def _layers_of_part(self, group: StepGroup) -> int:
         """Layers per submit if a step should be split for an idle GPU; 0 if it is submitted as a whole."""
         plan = group.plan
-        if group.steps > 1 or plan.rows < LEAST_IN_PARTS or plan.is_encoded:
+        if group.steps > 1 or plan.rows < MIN_IN_PARTS or plan.is_encoded:
             return 0
         return -(-len(plan.splits) // PARTS)
 
@@ -158,16 +158,16 @@ class SubmitQueue:
         """Waits for a group and returns its results."""
         device = self._device
         device.flush()
-        if group.landing is None or device.closed:  # wgpu would end the process when results are read
+        if group.result_buffer is None or device.closed:  # wgpu would end the process when results are read
             raise DeviceLost(CLOSED)
         if self._under_way == group.steps:  # nothing else will be submitted before it is done, so the host is free
             self._encode_ahead(group)
         try:
-            group.landing.wait(group.index, 0.0 if group.commands is None else self._spin(group))
-            data = group.landing.take()
+            group.result_buffer.wait(group.index, 0.0 if group.commands is None else self._spin(group))
+            data = group.result_buffer.take()
         finally:
             self._under_way -= group.steps
-        self._free.append(group.landing)
+        self._free.append(group.result_buffer)
         now = time.perf_counter()
         self.measured((now - max(group.submitted, self._arrived)) / group.steps)
         self._arrived = now
@@ -205,12 +205,12 @@ class SubmitQueue:
         for one in encoded:
             index = device.submit([one])
         commands.upload.map()
-        commands.landing.map()
+        commands.result_buffer.map()
         device.unsubmitted.difference_update(encoded)
         self._uploads.append(commands.upload)
         group = StepGroup(self, commands.plan)
         group.steps, group.ends, group.commands = 1, [0, sum(nbytes for *_, nbytes in commands.parts)], commands
-        group.landing, group.index, group.submitted = commands.landing, index, time.perf_counter()
+        group.result_buffer, group.index, group.submitted = commands.result_buffer, index, time.perf_counter()
         self._under_way += 1
         return group
 
@@ -235,20 +235,20 @@ class SubmitQueue:
             return
         plan, parts = group.plan, group.commands.parts
         guessed = self._ready is not None or any(one.suit(plan, parts) for one in self._spares)
-        if not guessed and plan.rows <= ENCODED_AHEAD and len(self._spares) < MOST_SPARES:
+        if not guessed and plan.rows <= ENCODED_AHEAD and len(self._spares) < MAX_SPARES:
             self._spares.append(self._encode(plan, parts))
 
     def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
         """Encodes the commands of a step of a plan."""
         nbytes = sum(size for *_, size in parts)
-        landing, inputs = self._landing(nbytes), plan.step.host[0].nbytes
-        landing.expected, upload = nbytes, self._upload(inputs)
+        result_buffer, inputs = self._result_buffer(nbytes), plan.step.host[0].nbytes
+        result_buffer.expected, upload = nbytes, self._upload(inputs)
         stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
         before = [(upload.buffer, 0, plan.step.buffer.handle, 0, inputs)]
         begun = time.perf_counter()
-        recorded = [*plan.record_steps(1, self.layers_per_submit, stamps, _copies(parts, landing), before)]
+        recorded = [*plan.record_steps(1, self.layers_per_submit, stamps, _copies(parts, result_buffer), before)]
         seconds = time.perf_counter() - begun
-        return Commands(plan, parts, landing, upload, self._finish(recorded, seconds))
+        return Commands(plan, parts, result_buffer, upload, self._finish(recorded, seconds))
 
     def _finish(self, recorded: Sequence[Any], seconds: float) -> Callable[[], Sequence[Any]]:
         """Finishes commands that took `seconds` to record. Returns a function that waits for them.
@@ -277,17 +277,17 @@ class SubmitQueue:
         self._step_seconds = seconds
         self.pace()
 
-    def _landing(self, nbytes: int) -> "native.Landing":
+    def _result_buffer(self, nbytes: int) -> "native.ResultBuffer":
         """A free buffer of the ring that is large enough, or a new one."""
-        for at, landing in enumerate(self._free):
-            if landing.nbytes >= nbytes:
+        for at, result_buffer in enumerate(self._free):
+            if result_buffer.nbytes >= nbytes:
                 return self._free.pop(at)
         size = max(4096, 1 << (nbytes - 1).bit_length())
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         with TypedErrors("reading results back"):
             handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
-        self._landings.append(native.Landing(self._device.handle, handle, size))
-        return self._landings[-1]
+        self._result_buffers.append(native.ResultBuffer(self._device.handle, handle, size))
+        return self._result_buffers[-1]
 
     def _upload(self, nbytes: int) -> "native.Upload":
         """A mapped upload buffer that is large enough: a free one, or a new one."""
@@ -304,10 +304,10 @@ class SubmitQueue:
         return upload
 
 
-def _copies(parts: Sequence[Part], landing: "native.Landing") -> "list[native.Copy]":
+def _copies(parts: Sequence[Part], result_buffer: "native.ResultBuffer") -> "list[native.Copy]":
     """Copies of results, packed into a buffer of the ring."""
     copies, at = [], 0
     for source, offset, size in parts:
-        copies.append((source, offset, landing.buffer, at, size))
+        copies.append((source, offset, result_buffer.buffer, at, size))
         at += size
     return copies

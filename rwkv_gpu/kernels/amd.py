@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..gpu.device import Capabilities
-from .gemm_config import MANY, GemmConfig
+from .gemm_config import UNLIMITED, GemmConfig
 
 LANES = 512  # lanes of a workgroup
 
@@ -25,7 +25,7 @@ class Spilling:
 
 def _half_the_lanes(config: GemmConfig) -> GemmConfig:
     """The config with half the lanes per workgroup, in twice as many workgroups."""
-    return replace(config, wg=LANES, max_workgroups=min(MANY, 2 * config.max_workgroups))
+    return replace(config, wg=LANES, max_workgroups=min(UNLIMITED, 2 * config.max_workgroups))
 
 
 SPILLING = (

@@ -1,6 +1,6 @@
 """Kernels of attention over pages of keys and values, in prompts and in decode."""
 
-from ..gpu.device import LEAST_SUBGROUP
+from ..gpu.device import MIN_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, LAST_WORKGROUP, PLAIN, ROUNDING_IN_UNITS, SUM
 
@@ -87,7 +87,7 @@ ATTENTION_DECODE = Kernel(
         PLAIN,
     ),
     (*HEADS, "attention/partition", LAST_WORKGROUP, *ROUNDING_IN_UNITS),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     tolerance=CLOSE,
 )
 ATTENTION_MATRIX = Kernel(

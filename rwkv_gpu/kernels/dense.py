@@ -63,7 +63,7 @@ PICK_BLOCKS = Kernel(
 )
 RESIZE_HEADS = Kernel("dense/resize_heads", "resize_heads", (PLAIN,), tolerance=SAME)
 TURN = Kernel("dense/turn", "turn", (PLAIN,))
-SPREAD = Kernel("dense/spread", "spread", (PLAIN,), tolerance=SAME)
+SCATTER = Kernel("dense/spread", "scatter", (PLAIN,), tolerance=SAME)
 CONCAT = Kernel("dense/concat", "concat", (PLAIN,), tolerance=SAME)
 ROW_BEFORE = Kernel(
     "dense/row_before",

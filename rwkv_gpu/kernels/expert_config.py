@@ -6,7 +6,7 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import MANY, MATRIX_STEP, GemmConfig
+from .gemm_config import MATRIX_STEP, UNLIMITED, GemmConfig
 from .kernel import KERNELS, Kernel, Tolerance
 from .matrix_tiles import matrix_units
 
@@ -30,7 +30,7 @@ class ExpertConfig:
     fragments_of_w: int = 1  # fragments of a subgroup along the rows of W
     columns: int = 64  # columns that expert_gemm_matrix stages at a time
     ahead: int = 1  # on matrix units: steps in flight; more than 1 only with one fragment each of W and x
-    max_workgroups: int = MANY  # workgroups of expert_gemv_int, which then loop over several blocks of rows
+    max_workgroups: int = UNLIMITED  # workgroups of expert_gemv_int, which then loop over several blocks of rows
 
     @property
     def summing(self) -> "ExpertConfig":
@@ -42,7 +42,7 @@ class ExpertConfig:
         """The config without quantisation of x."""
         if self.kernel != "moe/expert_gemv_int":
             return self
-        return replace(self, kernel="moe/expert_gemv", max_workgroups=MANY)
+        return replace(self, kernel="moe/expert_gemv", max_workgroups=UNLIMITED)
 
     @property
     def entry(self) -> "ExpertKernel":
@@ -166,7 +166,7 @@ def expert_gemv_int(
     *,
     subgroup_width: int,
     summing: tuple[int, int] = (0, 0),
-    max_workgroups: int = MANY,
+    max_workgroups: int = UNLIMITED,
 ) -> ExpertConfig:
     """Workgroups stage the x of one choice as integers; `summing` is as in `expert_gemv`."""
     return ExpertConfig(

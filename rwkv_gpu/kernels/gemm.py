@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from ..gpu.device import LEAST_SUBGROUP, Capabilities
+from ..gpu.device import MIN_SUBGROUP, Capabilities
 from .gemm_config import (
     F16,
     FILL,
@@ -155,7 +155,7 @@ SKINNY_GEMM = GemmKernel(
         "lib/dot16",
         "lib/sum/squares",
     ),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     part_needs=UNWORDED,
     tolerance=INT16,
     trials=_skinny_trials,
@@ -236,7 +236,7 @@ GEMM_INT8 = GemmKernel(
     op="linear",
     holes=(PACKED_FORMAT, *TILED, BIAS),
     shared=(*DECODING, *PRODUCT, "lib/dot16"),
-    needs=Needs(lanes=LEAST_SUBGROUP),  # required by quantise_rows, which runs first
+    needs=Needs(lanes=MIN_SUBGROUP),  # required by quantise_rows, which runs first
     tolerance=INT16,
     trials=_int8_trials,
     candidates=_int8_candidates,
@@ -268,7 +268,7 @@ QUANTISE_ROWS = Kernel(
     (LANES, NORM, ROWS.only("vec4")),
     (*QUANTISING, "lib/sum/subgroup"),
     core=(QUANTISING_ROWS,),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     tolerance=INT16,
 )
 ROUND_ROWS = Kernel(

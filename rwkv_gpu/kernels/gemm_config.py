@@ -18,7 +18,7 @@ PART = 256  # minimum number of columns of a part (split-K)
 FILL = 600  # with at least this many workgroups, a partly filled last wave costs little
 # The cost of adding up parts: per dispatch, and per part of a tile. The unit is a column of a tile of 128 x 128 sums.
 REDUCING, REDUCING_PART = 255, 2.2
-MANY = 1 << 30
+UNLIMITED = 1 << 30
 MATRIX_STEP = 64  # columns that matrix units process at a time; rows of float16 are padded to a multiple
 BYTES = {"int16": 2, "int8": 1}  # bytes of a quantised element of x
 PRECISIONS = ("float32", "float16", "int8")  # lowest precision allowed in products; each includes the ones before it
@@ -44,7 +44,9 @@ class GemmConfig:
     gap: int = 0  # padding between columns of such a tile, against bank conflicts
     fill: int = 0  # minimum number of workgroups of tiles: columns are split into parts (split-K) to reach it
     at_a_time: int = 0  # workgroups of tiles that run at a time: the number of parts is chosen by cost; 0: by `fill`
-    max_workgroups: int = MANY  # workgroups of gemv_int and skinny_gemm, which then loop over several blocks of rows
+    max_workgroups: int = (
+        UNLIMITED  # workgroups of gemv_int and skinny_gemm, which then loop over several blocks of rows
+    )
     activations: str = "f32"  # type that x is rounded to: int16 or int8 for packed W, or f16
     staged: int = 0  # chunks of 32 columns of x that skinny_gemm stages at a time; 0: it reads quantised rows directly
     copies: bool = False  # whether skinny_gemm stages rows that are already quantised

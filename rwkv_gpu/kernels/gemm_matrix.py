@@ -7,7 +7,7 @@ from itertools import product
 from ..gpu.device import Capabilities
 from .gemm_config import (
     F16,
-    MANY,
+    UNLIMITED,
     GemmConfig,
     GemmKernel,
     MatrixTile,
@@ -111,7 +111,7 @@ MATRIX_TILES = (  # tiles that `tune` tries, by rows of x
         ),
     ),
     (
-        MANY,
+        UNLIMITED,
         (
             MatrixTile(),
             MatrixTile(along_k=2),
@@ -158,7 +158,7 @@ def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
     """Trials: subgroups divide rows or columns, workgroups have one block or several, and columns may be split."""
     every = {
         "subgroup": (8, 1, 2, 1),
-        "subgroup_columns": (8, 1, MANY, 1),
+        "subgroup_columns": (8, 1, UNLIMITED, 1),
         "subgroup_rounds": (3, 2, 1, 1),
         "subgroup_high": (2, 4, 4, 1),
         "subgroup_single": (1, 1, 2, 1),
@@ -238,7 +238,7 @@ SUBGROUP_GEMM = GemmKernel(
 def _line_trials(can: Capabilities) -> dict[str, GemmConfig]:
     """Each way to divide columns and fragments of W and x, one block per workgroup or several, with split columns."""
     every = {
-        "line_columns": (8, 1, MANY, 1),
+        "line_columns": (8, 1, UNLIMITED, 1),
         "line_pairs": (8, 1, 2, 1),
         "line_rounds": (3, 2, 1, 1),
         "line_two": (16, 2, 2, 1),

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from .gemm_config import LINE, MANY, Fitted, GemmConfig, Matrices
+from .gemm_config import LINE, UNLIMITED, Fitted, GemmConfig, Matrices
 from .matrix_tiles import subgroups_along_k
 
-MOST_PARTS = 8
+MAX_PARTS = 8
 
 
 class Costs(NamedTuple):
@@ -61,7 +61,7 @@ def _partition(
     """The cheapest config for the rows. `shapes(n)` yields configs with n fragments of W per workgroup, best first."""
     blocks = [-(-count // config.fragment) for count in rows]
     found = []
-    for parts in (config.joined_parts,) if config.joined_parts else range(1, MOST_PARTS + 1):
+    for parts in (config.joined_parts,) if config.joined_parts else range(1, MAX_PARTS + 1):
         for rounds in range(1, parts * sum(blocks) + 1):
             height = _fewest_fragments(blocks, config.max_workgroups * rounds // parts)
             shape = next(shapes(height), None) if height else None
@@ -70,7 +70,7 @@ def _partition(
                 break
     assert found, f"{config} needs too much memory"
     _, parts, shape = min(found, key=lambda one: one[:2])
-    return replace(shape, joined_parts=parts, max_workgroups=MANY)
+    return replace(shape, joined_parts=parts, max_workgroups=UNLIMITED)
 
 
 def _fewest_fragments(blocks: Sequence[int], workgroups: int) -> int:
@@ -102,13 +102,13 @@ WORKGROUP_SHAPES = (
     (2, 2, 1, 4, 1),
     (3, 4, 1, 2, 1),
     (5, 2, 1, 4, 1),
-    (MANY, 1, 1, 4, 2),
-    (MANY, 1, 1, 4, 1),
-    (MANY, 1, 2, 4, 1),
-    (MANY, 1, 1, 2, 1),
-    (MANY, 1, 1, 1, 1),
+    (UNLIMITED, 1, 1, 4, 2),
+    (UNLIMITED, 1, 1, 4, 1),
+    (UNLIMITED, 1, 2, 4, 1),
+    (UNLIMITED, 1, 1, 2, 1),
+    (UNLIMITED, 1, 1, 1, 1),
 )
-MOST_EIGHTS = 16  # maximum vec4s of x (eight float16 each) per lane: with more, registers spill
+MAX_STAGED_VECTORS = 16  # maximum vec4s of x (eight float16 each) per lane: with more, registers spill
 
 LINE_COSTS = Costs(stage=1, x=0.9, reduction=3, fragment=1)
 # Four fragments of x: the unit is 0.29 us. Fitted to 23 products; nearly all are within 10%.
@@ -121,7 +121,7 @@ def partition_lines(config: GemmConfig, rows: Sequence[int], width: int, run: in
     Two fragments of W need many registers, above all with short runs. They pay off if they share several fragments of
     x.
     """
-    most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
+    max_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
     most = config.wg // config.subgroup_width
 
     def shapes(height: int) -> Iterator[GemmConfig]:
@@ -137,8 +137,8 @@ def partition_lines(config: GemmConfig, rows: Sequence[int], width: int, run: in
                 prefetch_depth=copies,
             )
             eights = along_k * 8 * pairs * config.tb  # vec4s of x in flight, over all lanes
-            fits = height <= max_height and height % own == 0 and own <= most_own and subgroups <= most
-            if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
+            fits = height <= max_height and height % own == 0 and own <= max_own and subgroups <= most
+            if fits and eights <= MAX_STAGED_VECTORS * found.wg and found.workgroup_bytes <= memory:
                 yield found
 
     costs = LINE_COSTS if config.fragments_of_x < 4 else TALL_LINE_COSTS

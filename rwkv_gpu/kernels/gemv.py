@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ..gpu.device import LEAST_SUBGROUP, Capabilities
-from .gemm_config import INT16, MANY, GemmConfig, GemmKernel, SelfTest, gemm_lane, gemv, gemv_int
+from ..gpu.device import MIN_SUBGROUP, Capabilities
+from .gemm_config import INT16, UNLIMITED, GemmConfig, GemmKernel, SelfTest, gemm_lane, gemv, gemv_int
 from .kernel import Hole, Needs
 from .parts import (
     BIAS,
@@ -126,7 +126,7 @@ def _int_trials(can: Capabilities) -> dict[str, GemmConfig]:
     size = can.subgroup_width
     return {
         "gemv_int": gemv_int(4 * size, size, 2, subgroup_width=size, max_workgroups=3),
-        "gemv_int_each_block": gemv_int(4 * size, size, 1, subgroup_width=size, max_workgroups=MANY),
+        "gemv_int_each_block": gemv_int(4 * size, size, 1, subgroup_width=size, max_workgroups=UNLIMITED),
         "gemv_int_bytes": gemv_int(2 * size, size // 2, 4, subgroup_width=size, max_workgroups=2, activations="int8"),
     }
 
@@ -137,7 +137,7 @@ def _int_candidates(can: Capabilities, rows: int, precision: str) -> Iterator[Ge
         return
     for x in activations(precision):
         if can.software:
-            yield gemv_int(size, size, 4, subgroup_width=size, max_workgroups=MANY, activations=x)
+            yield gemv_int(size, size, 4, subgroup_width=size, max_workgroups=UNLIMITED, activations=x)
             continue
         for wg, lanes, r, most in INT_WAYS:
             if lanes <= size:
@@ -149,7 +149,7 @@ GEMV_INT = GemmKernel(
     op="linear",
     holes=(FORMAT, WORDS, *STRIDING, EMIT, STAGING, SUM.only("subgroup"), PLAIN),
     shared=(*DECODING, *PRODUCT, *PROLOGUE, *STAGED, "lib/sum/squares"),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     part_needs=UNWORDED,
     tolerance=INT16,
     trials=_int_trials,
@@ -167,12 +167,12 @@ def _single_pass_trials(can: Capabilities) -> dict[str, GemmConfig]:
     """Trials of gemv_single_pass, which gemv_int with prefetch_depth > 1 becomes if the matrices allow it."""
     size = can.subgroup_width
     every = {
-        "single_pass": gemv_int(3 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2),
+        "single_pass": gemv_int(3 * size, size, 2, subgroup_width=size, max_workgroups=UNLIMITED, prefetch_depth=2),
         "single_pass_two_subgroups": gemv_int(
-            4 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2, subgroups_per_row=2
+            4 * size, size, 2, subgroup_width=size, max_workgroups=UNLIMITED, prefetch_depth=2, subgroups_per_row=2
         ),
         "single_pass_three_subgroups": gemv_int(
-            12 * size, size, 3, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2, subgroups_per_row=3
+            12 * size, size, 3, subgroup_width=size, max_workgroups=UNLIMITED, prefetch_depth=2, subgroups_per_row=3
         ),
     }
     return {name: config for name, config in every.items() if config.wg <= can.max_invocations}
@@ -218,7 +218,7 @@ GEMV_SINGLE_PASS = GemmKernel(
         PLAIN,
     ),
     shared=(*DECODING, *PRODUCT, *PROLOGUE, *STAGED, "lib/sum/squares"),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     part_needs=UNWORDED,
     tolerance=INT16,
     trials=_single_pass_trials,

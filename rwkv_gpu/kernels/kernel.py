@@ -12,7 +12,7 @@ class Needs:
     """Device requirements of a kernel or part, beyond the WebGPU defaults."""
 
     lanes: int = 1  # minimum number of neighbouring lanes that always share a subgroup
-    most_lanes: int = 0  # maximum of the same number; 0: any
+    max_lanes: int = 0  # maximum of the same number; 0: any
     subgroup_size: int = 0  # exact subgroup size; 0: any
     except_size: int = 0  # a subgroup size that another part serves; 0: none
     buffers: int = 0  # minimum number of storage buffers
@@ -26,7 +26,7 @@ class Needs:
         """True if a device meets all requirements."""
         return (
             can.subgroup_width >= self.lanes
-            and (not self.most_lanes or can.subgroup_width <= self.most_lanes)
+            and (not self.max_lanes or can.subgroup_width <= self.max_lanes)
             and self.subgroup_size in (0, can.subgroup_size)
             and (not self.except_size or self.except_size != can.subgroup_size)
             and can.max_storage_buffers >= self.buffers

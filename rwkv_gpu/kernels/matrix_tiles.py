@@ -50,7 +50,7 @@ def subgroup_bytes(config: GemmConfig) -> int:
 
 def line_tile(config: GemmConfig) -> dict[str, Constant]:
     """Constants of line_gemm."""
-    return {**_by_subgroups(config), "PAIRS": config.pairs, "COPIES": config.prefetch_depth, "MOST_ASKED": 4}
+    return {**_by_subgroups(config), "PAIRS": config.pairs, "COPIES": config.prefetch_depth, "MAX_ASKED": 4}
 
 
 def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
@@ -63,7 +63,7 @@ def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
         "STAGE": config.columns,
         "PARTS": config.joined_parts,
         "AT_ONCE": 1,
-        "MOST_ASKED": 2,
+        "MAX_ASKED": 2,
     }
 
 
@@ -96,7 +96,7 @@ def matrix_tile(config: MatrixConfig) -> dict[str, Constant]:
         "COLUMNS": config.columns,
         "DEPTH": config.prefetch_depth,
         "AT_ONCE": _fragments_at_once(config, _staged_bytes(config)),
-        "MOST_ASKED": 8,  # epilogue inputs that a lane loads at a time; kernels of subgroups lack the registers
+        "MAX_ASKED": 8,  # epilogue inputs that a lane loads at a time; kernels of subgroups lack the registers
     }
 
 

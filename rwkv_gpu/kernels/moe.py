@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
-from ..gpu.device import LEAST_SUBGROUP, Capabilities
+from ..gpu.device import MIN_SUBGROUP, Capabilities
 from .attention import REACH, RUN_COUNT, RUNS
 from .expert_config import (
     EXPERT_TILE,
@@ -16,7 +16,7 @@ from .expert_config import (
     expert_gemv_int,
     expert_tile_bytes,
 )
-from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int
+from .gemm_config import F16, INT16, UNLIMITED, GemmConfig, gemv_int
 from .gemv import STAGED, STAGING, sum_part
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
 from .parts import (
@@ -130,7 +130,7 @@ def _int_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
 def _as_gemv_int(config: ExpertConfig) -> GemmConfig:
     """The plain product that quantises and multiplies x by the same parts, for the self test."""
     return gemv_int(
-        config.wg, config.lanes_per_row, config.r, subgroup_width=config.subgroup_width, max_workgroups=MANY
+        config.wg, config.lanes_per_row, config.r, subgroup_width=config.subgroup_width, max_workgroups=UNLIMITED
     )
 
 
@@ -153,7 +153,7 @@ EXPERT_GEMV_INT = ExpertKernel(
         PLAIN,
     ),
     shared=(*MATRICES, *TILES, *STAGED, *RUNS, "moe/ranking", "moe/shares", "lib/sum/squares"),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     tolerance=TWICE,
     trials=_int_trials,
     candidates=_int_candidates,
@@ -266,7 +266,7 @@ EXPERT_SUM_GEMV_INT = Kernel(
     "experts",
     (BYTES_FORMAT, VEC4S, RESIDUAL, BIAS, SHARES, BLOCK_NEXT, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
     (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares", TO_NORM, *ROUNDING_IN_UNITS),
-    needs=Needs(lanes=LEAST_SUBGROUP),
+    needs=Needs(lanes=MIN_SUBGROUP),
     tolerance=TWICE,
 )
 CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)

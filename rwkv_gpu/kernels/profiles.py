@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from ..gpu.device import Capabilities
 from .amd import instead_of, is_amd
 from .expert_config import ExpertConfig
-from .gemm_config import MANY, GemmConfig
+from .gemm_config import UNLIMITED, GemmConfig
 from .parts import SUMS_OF_PARTS
 from .tuning import GROUPS, ExpertLimits, GemmLimits, Tuning
 
@@ -127,7 +127,9 @@ def _of_type(value: Any, kind: Any) -> bool:
         return isinstance(value, tuple) and all(isinstance(one, get_args(kind)[0]) for one in value)
     if isinstance(value, bool) or kind is bool:
         return type(value) is kind
-    if (isinstance(value, int) and not 0 <= value <= MANY) or (isinstance(value, float) and not math.isfinite(value)):
+    if (isinstance(value, int) and not 0 <= value <= UNLIMITED) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
         return False
     return isinstance(value, int | float if kind is float else kind)
 

@@ -10,7 +10,7 @@ VALUE = Hole("value", ("rwkv/value/own", "rwkv/value/first_layer"))
 GATE = Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate"))
 
 LORA_WEIGHTS = Hole("weights", ("rwkv/decode/f32_weights", "rwkv/decode/f16_weights"), optional=True)
-LANE_ALONE = {"lib/sum/single_lane": Needs(most_lanes=1)}  # one lane per row: for devices without subgroups
+LANE_ALONE = {"lib/sum/single_lane": Needs(max_lanes=1)}  # one lane per row: for devices without subgroups
 
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",

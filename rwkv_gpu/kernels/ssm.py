@@ -22,7 +22,7 @@ SSD = Kernel(
     shared=("conv/row", *QUANTISING, *ROUNDING_IN_UNITS),
     core=("lib/softplus",),
     tolerance=CLOSE,
-    part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # one lane per row: for devices without subgroups
+    part_needs={"lib/sum/single_lane": Needs(max_lanes=1)},  # one lane per row: for devices without subgroups
 )
 # Mamba-2 in chunks of tokens on matrix units: products of B and C, which heads share, then all heads in parallel.
 HALVES = Tolerance(2e-3, 2e-3, "x, B, C, S and decays times scores are rounded to float16: by 1/2048 of themselves")

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 
 from ..gpu.shader import Constant
-from .gemm_config import BYTES, MANY, Fitted, GemmConfig, Matrices
+from .gemm_config import BYTES, UNLIMITED, Fitted, GemmConfig, Matrices
 
-LEAST_LANES = 8  # minimum number of lanes per row of W; with fewer, neighbouring loads are too far apart
+MIN_LANES = 8  # minimum number of lanes per row of W; with fewer, neighbouring loads are too far apart
 CHUNK_BYTES = {"f32": 144, "int16": 80, "int8": 48}  # with padding; quantised chunks include a scale and sums
 CHUNK_PARTS = {"f32": ("linear/staging/floats",)}
 INTEGER_PARTS = "linear/staging/integers", "linear/staging/integer_products", "lib/quantise", "lib/dot16"
@@ -68,7 +68,7 @@ def fit_rows(config: GemmConfig, matrices: Matrices) -> Fitted:
     staged = Staged.of(fitted, matrices)
     if fitted.workgroup_bytes + staged.nbytes <= matrices.memory:
         return fitted, staged
-    return replace(config, kernel="linear/gemv", max_workgroups=MANY, prefetch_depth=1), None
+    return replace(config, kernel="linear/gemv", max_workgroups=UNLIMITED, prefetch_depth=1), None
 
 
 def _takes_single_pass(config: GemmConfig, matrices: Matrices) -> bool:
@@ -115,5 +115,5 @@ def _even_rows(config: GemmConfig, matrices: Matrices) -> GemmConfig:
     If that number is less than a fourth of the configured one, it keeps the latter, and some lanes idle.
     """
     lanes = math.gcd(config.lanes_per_row, *(-(-width // 32) for width in matrices.widths))
-    fits = lanes >= LEAST_LANES and 4 * lanes >= config.lanes_per_row
+    fits = lanes >= MIN_LANES and 4 * lanes >= config.lanes_per_row
     return replace(config, lanes_per_row=lanes if fits else config.lanes_per_row)

@@ -5,27 +5,27 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .expert_config import ExpertConfig
-from .gemm_config import MANY, GemmConfig
+from .gemm_config import UNLIMITED, GemmConfig
 
 
 @dataclass(frozen=True)
 class GemmLimits:
     """The matrix products that a row of the table serves."""
 
-    max_rows: int = MANY  # rows of x
+    max_rows: int = UNLIMITED  # rows of x
     above_rows: int = 0  # more rows of x than these
-    max_out: int = MANY  # rows of W
-    max_width: int = MANY  # columns of W
+    max_out: int = UNLIMITED  # rows of W
+    max_width: int = UNLIMITED  # columns of W
     min_size: int = 0  # rows and columns of W
     packed: bool = False  # only formats of small integers
     min_run: int = 0  # weights that share a scale
-    max_run: int = MANY
+    max_run: int = UNLIMITED
     rounded: bool = False  # only if the producer of x can round x to float16
 
     @property
     def sized(self) -> bool:
         """True if the limits depend on the size of W, its scales or the producer of x."""
-        return replace(self, max_rows=MANY, above_rows=0, packed=False, max_run=MANY) != GemmLimits()
+        return replace(self, max_rows=UNLIMITED, above_rows=0, packed=False, max_run=UNLIMITED) != GemmLimits()
 
     def fit(self, rows: int, out: int, width: int, packed: bool, run: int) -> bool:
         """True if a product is within them."""
@@ -48,9 +48,9 @@ class GemmLimits:
 class ExpertLimits:
     """Limits of the expert products that a row of the table serves; choices are the average per expert."""
 
-    max_choices: float = MANY
+    max_choices: float = UNLIMITED
     above_choices: float = 0  # more choices than these
-    max_run: int = MANY  # weights that share a scale
+    max_run: int = UNLIMITED  # weights that share a scale
     heads: bool = False  # only per-head products: the heads are experts, and every row of x chooses all of them
     floats: bool = False  # only formats that are easier to decode to floats than to bytes
 
@@ -174,8 +174,8 @@ class Tuning:
         self,
         rows: int,
         run: int = 32,
-        out: int = MANY,
-        width: int = MANY,
+        out: int = UNLIMITED,
+        width: int = UNLIMITED,
         packed: bool = False,
         quantised: bool = False,
         rounded: bool = False,

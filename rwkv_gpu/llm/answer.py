@@ -28,14 +28,14 @@ class End:
     error: BaseException | None = None
 
 
-MOST_UNREAD = 4096  # unread events at which the request pauses
+MAX_UNREAD = 4096  # unread events at which the request pauses
 Item = Event | PromptProgress | End
 
 
 class Answer:
     """Listens to one request, and passes its events to the reader.
 
-    With more than `most_unread` unread events, the request pauses until half of them are read; None never pauses.
+    With more than `max_unread` unread events, the request pauses until half of them are read; None never pauses.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class Answer:
         prompt_tokens: int,
         put: Callable[[Item], None],
         clock: Callable[[], float] = time.perf_counter,
-        most_unread: int | None = MOST_UNREAD,
+        max_unread: int | None = MAX_UNREAD,
     ) -> None:
-        self._most_unread = most_unread
+        self._max_unread = max_unread
         self._counting = threading.Lock()
         self._unread = 0  # number of events
         self._paused = False
@@ -87,7 +87,7 @@ class Answer:
 
         `taken` reports when to resume.
         """
-        if self._most_unread is None or self._unread <= self._most_unread:
+        if self._max_unread is None or self._unread <= self._max_unread:
             return False
         with self._counting:
             paused, self._paused = self._paused, True
@@ -97,7 +97,7 @@ class Answer:
         """Records that an event was read, on any thread. Returns True if the request must resume now."""
         with self._counting:
             self._unread -= 1
-            if not self._paused or self._most_unread is None or self._unread > self._most_unread // 2:
+            if not self._paused or self._max_unread is None or self._unread > self._max_unread // 2:
                 return False
             self._paused = False
             return True

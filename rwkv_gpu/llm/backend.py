@@ -22,7 +22,7 @@ from .transcript import Transcript
 R = TypeVar("R", bound=Reading)
 
 
-class Recent(NamedTuple):
+class RecentTranscript(NamedTuple):
     """A transcript of an answered request, reused with the same salt only."""
 
     salt: int
@@ -40,7 +40,7 @@ class Backend(Protocol):
     model_file: ModelFile
     media_input: MediaInput | None  # encodes images; None for models without vision
     preset: Preset | None  # the preset that named the model
-    _recent: deque[Recent]  # for prompts that continue answered requests: they keep the ids
+    _recent: deque[RecentTranscript]  # for prompts that continue answered requests: they keep the ids
 
     def default_settings(self, usual: Settings) -> Settings:
         """The settings that apply if a request gives no others."""

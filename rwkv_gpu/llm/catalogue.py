@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import BadInput
 from . import hub_names
 
-MOST_BYTES = 4 << 20  # size limit of a catalogue
+MAX_BYTES = 4 << 20  # size limit of a catalogue
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9.-]*)?", re.ASCII)
 QUANTISATION = re.compile(r"(?:iq|tq|q)\d\w*|[fb]?f16|f32|bf16|fp16|mxfp4|nvfp4", re.ASCII | re.IGNORECASE)
 FILLER = {"instruct", "it", "chat", "gguf", "latest", "preview"}  # words that some spellings of a name add or omit
@@ -140,12 +140,12 @@ def _text(source: str) -> str:
     try:
         if re.match(r"https?://", source):
             with urllib.request.urlopen(source, timeout=PATIENCE) as answer:
-                data = answer.read(MOST_BYTES + 1)
+                data = answer.read(MAX_BYTES + 1)
         else:
             with open(source, "rb") as file:
-                data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise BadInput(f"the catalogue {source} has more than {MOST_BYTES >> 20} MiB")
+                data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise BadInput(f"the catalogue {source} has more than {MAX_BYTES >> 20} MiB")
         return str(data.decode())
     except UnicodeDecodeError:
         raise BadInput(f"the catalogue {source} is not UTF-8 text") from None

@@ -36,7 +36,7 @@ OF_A_MODEL = ("logit_bias", "stop_ids", "lora")  # settings with token ids or ad
 Truncate = Literal["left"]
 
 
-class Asking(Settings, total=False):
+class Question(Settings, total=False):
     """Keyword arguments of a question: settings of its answer, images and sounds."""
 
     images: Sequence[Source]
@@ -174,10 +174,10 @@ class Chat:
         return self._prompt(self._messages, 0).message_tokens if self._messages else 0
 
     @overload
-    def send(self, text: str, *, n: None = None, **settings: Unpack[Asking]) -> Completion: ...
+    def send(self, text: str, *, n: None = None, **settings: Unpack[Question]) -> Completion: ...
     @overload
-    def send(self, text: str, *, n: int, **settings: Unpack[Asking]) -> list[Completion]: ...
-    def send(self, text: str, *, n: int | None = None, **settings: Unpack[Asking]) -> Completion | list[Completion]:
+    def send(self, text: str, *, n: int, **settings: Unpack[Question]) -> list[Completion]: ...
+    def send(self, text: str, *, n: int | None = None, **settings: Unpack[Question]) -> Completion | list[Completion]:
         """Answers a question. With `n`, returns a list of `n` answers; the chat continues from the first.
 
         `images` and `audio` are lists: each image is a path, the bytes of a file, an array or a PIL image; each sound a
@@ -188,17 +188,17 @@ class Chat:
         start = self._answers(Generation, *self._question(text, settings))
         return wait_all(start, range(answers(n)), self._llm.info.sequences)
 
-    def stream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Asking]) -> Generation:
+    def stream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Question]) -> Generation:
         """Answers a question, event by event."""
         messages, others = self._question(text, settings)
         return self._ask(Generation, messages, on_prompt, others)
 
     @overload
-    async def asend(self, text: str, *, n: None = None, **settings: Unpack[Asking]) -> Completion: ...
+    async def asend(self, text: str, *, n: None = None, **settings: Unpack[Question]) -> Completion: ...
     @overload
-    async def asend(self, text: str, *, n: int, **settings: Unpack[Asking]) -> list[Completion]: ...
+    async def asend(self, text: str, *, n: int, **settings: Unpack[Question]) -> list[Completion]: ...
     async def asend(
-        self, text: str, *, n: int | None = None, **settings: Unpack[Asking]
+        self, text: str, *, n: int | None = None, **settings: Unpack[Question]
     ) -> Completion | list[Completion]:
         """`send` for asyncio."""
         if n is None:
@@ -206,7 +206,7 @@ class Chat:
         start = self._answers(AsyncGeneration, *self._question(text, settings))
         return await await_all(start, range(answers(n)), self._llm.info.sequences)
 
-    def astream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Asking]) -> AsyncGeneration:
+    def astream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Question]) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in chat.astream("hi")`."""
         messages, others = self._question(text, settings)
         return self._ask(AsyncGeneration, messages, on_prompt, others)
@@ -269,7 +269,7 @@ class Chat:
         """
         save_chats(path, [self], half_state=half_state)
 
-    def _question(self, text: str, given: Asking) -> tuple[tuple[Message, ...], dict[str, Any]]:
+    def _question(self, text: str, given: Question) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """The messages with a question, and the settings among its arguments."""
         self._stop_reading()
         settings: dict[str, Any] = {**given}
@@ -372,7 +372,7 @@ class Chat:
                 return self._ask(reading, messages, None, settings)
             asked, chosen = self._prompt(messages, params.max_tokens), seeded(params, index)
             request = self._format.request(asked, chosen, shape, wait=waits(reading))
-            return self._llm._read(reading, request, self._format.reader(asked, chosen, shape), most_unread=None)
+            return self._llm._read(reading, request, self._format.reader(asked, chosen, shape), max_unread=None)
 
         return start
 

@@ -37,7 +37,7 @@ Json = dict[str, Any]
 # OpenAI's names for fields of SamplingParams.
 STRUCTURED = {"json": "schema", "regex": "regex", "grammar": "grammar"}  # names in vLLM's structured_outputs
 RENAMED = {"max_completion_tokens": "max_tokens", "json_schema": "schema"}
-MOST_VARIABLES = 1 << 16  # maximum characters of template variables
+MAX_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
 FINGERPRINT = f"rwkv-gpu-{rwkv_gpu.__version__}"
 LONGEST_SALT = 1024  # characters of a cache salt
@@ -77,8 +77,8 @@ class RequestFields:
         variables = rest.pop("chat_template_kwargs", {})
         if not isinstance(variables, Mapping):
             raise BadInput(f"chat_template_kwargs is {variables!r}; it must map names to values")
-        if len(repr(variables)) > MOST_VARIABLES:
-            raise BadInput(f"chat_template_kwargs is too large; it may have {MOST_VARIABLES:,} characters at most")
+        if len(repr(variables)) > MAX_VARIABLES:
+            raise BadInput(f"chat_template_kwargs is too large; it may have {MAX_VARIABLES:,} characters at most")
         logprobs, top = rest.pop("logprobs", False), rest.pop("top_logprobs", 0)
         if not isinstance(logprobs, bool):
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")

@@ -44,7 +44,7 @@ SWITCHES: dict[str, tuple[bool | int | str | None, bool | int | str]] = {
 RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "limits"}
 TAIL = 64  # bytes at the end of a prompt, which show whether the prompt begins reasoning
 SYSTEMS = 16  # remembered tokenised system messages
-LEAST_SHARED = 64  # minimum tokens of system messages for a separate prefill step
+MIN_SHARED = 64  # minimum tokens of system messages for a separate prefill step
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class ChatFormat:
             return 0
         alone = self._system_ids(json.dumps(plain([first, *given], "the messages")), limits)
         count = shared(key_of(alone), key_of(transcript.ids))
-        return count if count >= LEAST_SHARED else 0
+        return count if count >= MIN_SHARED else 0
 
     @cached_property
     def can_think(self) -> bool:

@@ -104,7 +104,7 @@ class ChatMethods(OpenModel):
 
         def start(prompt: ChatPrompt) -> R:
             request = self.chat_format.request(prompt, params, shape, wait=waits(reading))
-            return self._read(reading, request, self.chat_format.reader(prompt, params, shape), most_unread=None)
+            return self._read(reading, request, self.chat_format.reader(prompt, params, shape), max_unread=None)
 
         return prompts, start
 

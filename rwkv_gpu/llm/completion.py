@@ -11,12 +11,12 @@ from ..text.grammar import Form
 from .validate import unknown_name
 
 Reason = Literal["running", "stop", "length", "abort", "error"]
-LEAST_LOGPROB = -9999.0  # replaces -inf, which JSON lacks, as in OpenAI's API
+MIN_LOGPROB = -9999.0  # replaces -inf, which JSON lacks, as in OpenAI's API
 
 
 def json_logprob(logprob: float) -> float:
     """A log probability in JSON."""
-    return max(logprob, LEAST_LOGPROB)
+    return max(logprob, MIN_LOGPROB)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ..engine.cache.prefix_index import Salt, key_of
 from ..errors import BadInput, CacheFull, ContextFull
 from ..text.messages import check_messages, joined
 from . import session
-from .backend import Backend, Recent
+from .backend import Backend, RecentTranscript
 from .chat_format import Message
 from .completion import Settings, sampling
 from .images import marked
@@ -43,7 +43,7 @@ def _restored(llm: Backend, saved: SavedSession, cache_salt: str) -> bool:
     salt = llm._salt(cache_salt, ids)
     with suppress(ContextFull, CacheFull):  # no room for the state: the next prompt recomputes it
         llm._driver.call(lambda engine: engine.restore(key_of(ids, salt), saved.state))
-        llm._recent.append(Recent(salt.number, transcript))  # so that the prompt keeps these ids
+        llm._recent.append(RecentTranscript(salt.number, transcript))  # so that the prompt keeps these ids
         return True
     return False
 

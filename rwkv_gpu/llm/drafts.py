@@ -27,7 +27,7 @@ from ..models.head_files import join_head, join_mtp
 from ..models.heads import DraftHead, Head, predicting
 from ..models.layered import Layered
 from ..models.registry import Model, load_next_token_model
-from ..ops.batch import MOST_KEPT
+from ..ops.batch import MAX_KEPT
 from .load_options import check
 
 # Maximum tokens of a draft. With the token before them they make 16 rows, for which matrix units take no longer than
@@ -62,8 +62,8 @@ class DraftOptions:
             most = self.tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
         elif (head := self.head(model)) is not None:
             most = self.tokens or head.most
-        if most > MOST_KEPT and model.states:
-            raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
+        if most > MAX_KEPT and model.states:
+            raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MAX_KEPT}")
         return most
 
     def most_of(self, head: DraftHead, most: int) -> int:

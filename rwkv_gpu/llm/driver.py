@@ -23,7 +23,7 @@ from .jobs import Job, Work
 
 T = TypeVar("T")
 GATHERING = 0.01  # maximum seconds that a step waits for requests that arrive together
-MOST_REQUESTS = 4096  # running and waiting requests
+MAX_REQUESTS = 4096  # running and waiting requests
 # Seconds of one wait. Windows cannot interrupt a wait; elsewhere a signal does, unless it comes just before the wait.
 PATIENCE = 0.1 if os.name == "nt" else 0.5
 
@@ -71,15 +71,13 @@ class Driver:
 
     `submit`, `call` and `work` may be called from any thread; `cancel` also from the garbage collector.
 
-    At most `most_requests` run and wait at the same time; more are refused.
+    At most `max_requests` run and wait at the same time; more are refused.
     """
 
-    def __init__(
-        self, engine: Engine, most_requests: int = MOST_REQUESTS, states: "StateExchange | None" = None
-    ) -> None:
+    def __init__(self, engine: Engine, max_requests: int = MAX_REQUESTS, states: "StateExchange | None" = None) -> None:
         self._engine = engine
         self._exchange = None if states is None else Exchange(engine, states, self._put, self.clock)
-        self._most_requests = most_requests
+        self._max_requests = max_requests
         self._process = os.getpid()  # a forked process lacks the thread
         # The first item of these queues stays until it is done, so that an exception from outside loses nothing.
         self._jobs: deque[Job] = deque()
@@ -146,7 +144,7 @@ class Driver:
                 begin()
 
         with self._gate:
-            if len(self._numbers) >= self._most_requests and self._end is None:
+            if len(self._numbers) >= self._max_requests and self._end is None:
                 raise QueueFull(
                     f"{len(self._numbers):,} requests run or wait for this model, which is the limit; "
                     "ask again later, or load it with a larger max_requests"

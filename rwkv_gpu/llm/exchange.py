@@ -20,7 +20,7 @@ from ..errors import BadFile, CacheFull, RwkvGpuError
 from .jobs import Job
 
 Found = tuple[Key, StateArrays]  # key of a prefix, and its state
-MOST_TURNS = 1024  # ended turns that may be stored when the process ends
+MAX_TURNS = 1024  # ended turns that may be stored when the process ends
 
 
 class StateExchange(Protocol):
@@ -94,7 +94,7 @@ class Exchange:
         self._turns: dict[int, Turn] = {}  # by request id
         self._fetches: dict[object, Fetch] = {}  # by name
         # Keys and stored lengths of ended turns
-        self._ended: deque[tuple[Key, tuple[int, ...]]] = deque(maxlen=MOST_TURNS)
+        self._ended: deque[tuple[Key, tuple[int, ...]]] = deque(maxlen=MAX_TURNS)
 
     # ---------------------------------------------------------------- from the store
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-LATELY = 60.0  # seconds for which a measured bandwidth is valid, as networks change
-SURE = 0.5  # a fetch that takes less than this share of the computing time is awaited before computing
+RATE_LIFETIME = 60.0  # seconds for which a measured bandwidth is valid, as networks change
+QUICK_FETCH = 0.5  # a fetch that takes less than this share of the computing time is awaited before computing
 HEDGE = 0.1  # share of the computing time after which computing starts in parallel with the fetch
 UNMEASURED = 0.25  # patience in seconds while the computing time is unknown
 LEAST = 0.01  # minimum patience in seconds: a delay that is not noticed
@@ -28,7 +28,7 @@ class Rate:
     @property
     def recent(self) -> float | None:
         """The rate, unless it was measured too long ago."""
-        return self.value if self._clock() - self._at < LATELY else None
+        return self.value if self._clock() - self._at < RATE_LIFETIME else None
 
 
 class FetchRule:
@@ -68,7 +68,7 @@ class FetchRule:
         """The patience once the state's size is known; longer if the fetch is surely faster than computing."""
         fetching, computing = self.fetching(nbytes), self.computing(tokens)
         patience = self.patience(tokens)
-        if fetching is None or computing is None or fetching > SURE * computing:
+        if fetching is None or computing is None or fetching > QUICK_FETCH * computing:
             return patience
         return max(patience, MOST * fetching)
 

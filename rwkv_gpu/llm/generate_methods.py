@@ -60,7 +60,7 @@ class GenerateMethods(OpenModel):
             return self.stream(prompt, params, **settings).wait()  # type: ignore[arg-type]
         count = 1 if n is None else answers(n)
         asked = self._asked(prompts_of("prompt", prompt), "prompt", count, params, settings)
-        done = wait_all(partial(self._start, Generation, most_unread=None), asked, self.info.sequences)
+        done = wait_all(partial(self._start, Generation, max_unread=None), asked, self.info.sequences)
         return _by_prompt(done, n, is_several(prompt))
 
     def stream(
@@ -105,7 +105,7 @@ class GenerateMethods(OpenModel):
             return await self.astream(prompt, params, **settings).wait()  # type: ignore[arg-type]
         count = 1 if n is None else answers(n)
         asked = self._asked(prompts_of("prompt", prompt), "prompt", count, params, settings)
-        done = await await_all(partial(self._start, AsyncGeneration, most_unread=None), asked, self.info.sequences)
+        done = await await_all(partial(self._start, AsyncGeneration, max_unread=None), asked, self.info.sequences)
         return _by_prompt(done, n, is_several(prompt))
 
     def astream(
@@ -134,7 +134,7 @@ class GenerateMethods(OpenModel):
         validate.called("progress", progress)
         every = validate.several("prompts", prompts, "prompts")
         asked = self._asked(every, "prompt", 1, params, settings)
-        return wait_all(partial(self._start, Generation, most_unread=None), asked, self.info.sequences, progress)
+        return wait_all(partial(self._start, Generation, max_unread=None), asked, self.info.sequences, progress)
 
     def _asked(
         self,

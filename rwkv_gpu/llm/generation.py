@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from ..engine.request import Request
-from .answer import MOST_UNREAD, Answer, End, Item, PromptProgress
+from .answer import MAX_UNREAD, Answer, End, Item, PromptProgress
 from .completion import Completion, Event, Reason, Stats, shorten
 from .driver import Driver, wait
 from .reader import Reader
@@ -33,7 +33,7 @@ class Reading:
         on_prompt: OnPrompt | None = None,
         on_end: Callable[[Completion], None] | None = None,
         owner: object = None,
-        most_unread: int | None = MOST_UNREAD,
+        max_unread: int | None = MAX_UNREAD,
         wake: bool = True,
     ) -> None:
         called("on_prompt", on_prompt)
@@ -49,7 +49,7 @@ class Reading:
         if self._silent:  # the prompt is still computed, for later requests that begin with it
             request = replace(request, params=replace(request.params, max_tokens=1))
         self._put = put  # used by the driver, which must not refer to this object, so that it can be garbage-collected
-        answer = Answer(reader, len(request.ids), put, driver.clock, most_unread)
+        answer = Answer(reader, len(request.ids), put, driver.clock, max_unread)
         driver.submit(request, answer, wake=wake)
         self._answer = answer
 

@@ -19,7 +19,7 @@ from .store import Store
 if TYPE_CHECKING:
     from .repository import Progress, RemoteFile, Repository
 
-MOST_CONNECTIONS = 16  # maximum connections of a download
+MAX_CONNECTIONS = 16  # maximum connections of a download
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Hub:
     """True to download the projector for images that belongs to a model."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.connections <= MOST_CONNECTIONS:
-            raise BadInput(f"connections is {self.connections}; a download has 1 to {MOST_CONNECTIONS}")
+        if not 1 <= self.connections <= MAX_CONNECTIONS:
+            raise BadInput(f"connections is {self.connections}; a download has 1 to {MAX_CONNECTIONS}")
         if self.rate is not None and not self.rate > 0:
             raise BadInput(f"rate is {self.rate}; it must be a positive number of bytes per second")
 

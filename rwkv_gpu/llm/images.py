@@ -17,18 +17,18 @@ from ..text.base import Tokenizer
 from ..text.interruption import check
 from ..text.messages import UNKNOWN_PART
 from ..vision.image import Image, prepare, unseen
-from ..vision.pixels import MOST_BYTES, Picture, Source
+from ..vision.pixels import MAX_BYTES, Picture, Source
 from ..vision.samples import Recording, medium_of, recording_of
 
 if TYPE_CHECKING:  # a model without a projector does not need them
     from ..vision.media_projector import MediaProjector
 
-__all__ = ["MOST_BYTES", "Image", "Images", "MediaInput", "Source", "recording_of"]
+__all__ = ["MAX_BYTES", "Image", "Images", "MediaInput", "Source", "recording_of"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # stands for an image in a prompt, as in llama.cpp
-MOST_IMAGES = 256  # maximum images of a request, including repeated ones
-MOST_PIXELS = 1 << 30  # pixels of all pictures that a request decodes, or that a chat keeps
+MAX_IMAGES = 256  # maximum images of a request, including repeated ones
+MAX_PIXELS = 1 << 30  # pixels of all pictures that a request decodes, or that a chat keeps
 NO_PROJECTOR = (
     "this model was loaded without a projector, so it takes no images and no audio; put its mmproj file next to it, "
     "or name it with --mmproj"
@@ -89,7 +89,7 @@ class ImagePrompt:
             )
         if media_input is None:
             raise BadInput(NO_PROJECTOR)
-        album = Album(media_input)
+        album = RequestImages(media_input)
         marks = [album.add(source, f"image {n} of the prompt") for n, source in enumerate(self.images, 1)]
         return first + "".join(map("".join, zip(marks, others, strict=True))), album.images
 
@@ -141,7 +141,7 @@ class MediaInput:
         return MarkedTokenizer(tokenizer, images, self.projector) if images else tokenizer  # type: ignore[return-value]
 
 
-class Album:
+class RequestImages:
     """The images of a request. Each is counted before and after it is decoded, so that a request stays small."""
 
     def __init__(self, media_input: MediaInput | None) -> None:
@@ -155,8 +155,8 @@ class Album:
             raise BadInput(NO_PROJECTOR)
         check()
         self._count += 1
-        if self._count > MOST_IMAGES:
-            raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
+        if self._count > MAX_IMAGES:
+            raise BadInput(f"there are more than {MAX_IMAGES} images; send fewer")
         image = self._media_input.image(_bytes(source, where), where, self._spend)
         mark = mark_of(image)
         self._tokens += image.tokens
@@ -168,15 +168,15 @@ class Album:
 
     def _spend(self, medium: Picture | Recording) -> None:
         self._pixels += medium.size.width * medium.size.height
-        if self._pixels > MOST_PIXELS:
-            raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; send fewer, or smaller ones")
+        if self._pixels > MAX_PIXELS:
+            raise BadInput(f"the images have more than {MAX_PIXELS:,} pixels in all; send fewer, or smaller ones")
 
 
 def marked(
     messages: Sequence[Mapping[str, object]], media_input: MediaInput | None
 ) -> tuple[Sequence[Mapping[str, object]], dict[str, Image]]:
     """The messages with marks in place of images, and the images by mark. Refuses images if there is no projector."""
-    album = Album(media_input)
+    album = RequestImages(media_input)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         return messages, {}  # refused later, when messages are checked
     texts = [_marked(message, album, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -207,7 +207,7 @@ def _has_parts(content: Any) -> bool:
     return isinstance(content, list) and any(isinstance(p, Mapping) and p.get("type") in KINDS for p in content)
 
 
-def _marked(message: Any, album: Album, where: str) -> Mapping[str, object]:
+def _marked(message: Any, album: RequestImages, where: str) -> Mapping[str, object]:
     if not isinstance(message, Mapping):
         return message  # type: ignore[no-any-return]
     content, own = message.get("content"), message.get("images")
@@ -222,7 +222,7 @@ def _marked(message: Any, album: Album, where: str) -> Mapping[str, object]:
     return {**{key: value for key, value in message.items() if key != "images"}, "content": text}
 
 
-def _pieces(content: Any, album: Album, where: str) -> Iterator[str]:
+def _pieces(content: Any, album: RequestImages, where: str) -> Iterator[str]:
     """The texts and marks of the parts of a message; adjacent texts are separated by a newline."""
     after_text = False
     for n, part in enumerate(content):
@@ -271,8 +271,8 @@ def base64_of(text: object, where: str) -> bytes:
     if isinstance(text, str) and is_data(text):
         head, _, text = text.partition(",")
         text = text if head.lower().endswith(";base64") else None
-    if not isinstance(text, str) or len(text) > MOST_BYTES * 4 // 3 + 4:
-        raise BadInput(f"{where} must be base64 of at most {MOST_BYTES >> 20} MiB")
+    if not isinstance(text, str) or len(text) > MAX_BYTES * 4 // 3 + 4:
+        raise BadInput(f"{where} must be base64 of at most {MAX_BYTES >> 20} MiB")
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):

@@ -18,7 +18,7 @@ from ..engine.cache.config import (
 )
 from ..engine.cache.kv import Compact
 from ..engine.initial_state import StateArrays, read_initial_state
-from ..engine.offload import MOST_LAYERS, ON_GPU, Offload
+from ..engine.offload import MAX_LAYERS, ON_GPU, Offload
 from ..engine.sampling_params import Span
 from ..engine.split_layout import Split
 from ..errors import BadFile, BadInput
@@ -57,8 +57,8 @@ RANGES = {
     "draft_tokens": OPTIONAL(1, 15),
     "context_shift": OPTIONAL(0, 1 << 32),
     "look_ahead": OPTIONAL(0, 16),
-    "gpu_layers": OPTIONAL(-1, MOST_LAYERS),
-    "n_cpu_moe": WHOLE(0, MOST_LAYERS),
+    "gpu_layers": OPTIONAL(-1, MAX_LAYERS),
+    "n_cpu_moe": WHOLE(0, MAX_LAYERS),
     "layers_per_submit": OPTIONAL(0, 1 << 16),
 }
 ENCODER_CONTEXT = 2048  # maximum default context; also rows of a step, which holds several texts

@@ -69,7 +69,7 @@ def _load(
         gguf = stack.enter_context(GGUFFile.open(files.path))
         gguf.override(files.overrides)
         adapters = files.adapters(gguf)
-        gguf.apart = adapters.apart
+        gguf.separate = adapters.separate
         model = load_model(gguf)
         if lengthen(gguf, model, files.rope, room.context):
             model = load_model(gguf)

@@ -13,7 +13,7 @@ from ..ops.kv_format import KVType
 from ..ops.vocabulary import StateType
 from ..stores import Store
 from .chat_methods import ChatMethods
-from .driver import MOST_REQUESTS
+from .driver import MAX_REQUESTS
 from .generate_methods import GenerateMethods
 from .hub import Hub
 from .load_options import own_options
@@ -43,7 +43,7 @@ def load(
     tokens: int | None = None,
     cache_bytes: int | None = None,
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
-    max_requests: int = MOST_REQUESTS,
+    max_requests: int = MAX_REQUESTS,
     look_ahead: int | None = None,
     progress: Progress | None = None,
     layers_per_submit: int | None = None,

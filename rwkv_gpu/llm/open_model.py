@@ -22,11 +22,11 @@ from ..text.base import Tokenizer
 from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
 from . import measures, validate
-from .backend import Recent
+from .backend import RecentTranscript
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
 from .completion import Settings, check_ends
-from .driver import MOST_REQUESTS, Driver
+from .driver import MAX_REQUESTS, Driver
 from .generation import Reading, waits
 from .images import ImagePrompt, MediaInput, spans_of
 from .info import Info
@@ -78,7 +78,7 @@ class OpenModel:
         metadata: Mapping[str, Any],
         info: Info,
         model_file: ModelFile,
-        max_requests: int = MOST_REQUESTS,
+        max_requests: int = MAX_REQUESTS,
         states: StoredStates | None = None,
         pooling: Pooling | None = None,
         media_input: MediaInput | None = None,
@@ -93,7 +93,7 @@ class OpenModel:
         self._metadata = metadata
         self._pooling = pooling or Pooling(MEAN)
         self.model_file = model_file
-        self._recent: deque[Recent] = deque(maxlen=RECENT)
+        self._recent: deque[RecentTranscript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, started when needed
         self.states = states  # states stored outside this process
         self._shared: list[Key] = []  # prefixes that requests of all salts share

@@ -21,7 +21,7 @@ from .text_completion import DEFAULTS, TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
 T = TypeVar("T")
-MOST_TEXTS = 2048  # maximum texts of a request, as OpenAI's API has it for embeddings
+MAX_TEXTS = 2048  # maximum texts of a request, as OpenAI's API has it for embeddings
 
 
 class OpenAIMethods(OpenModel):
@@ -178,7 +178,7 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
     fields = TextFields.read(given, llm.default_settings(DEFAULTS))
     fields.params.check_vocabulary(llm.vocab_size)
     prompts = _filled_in(llm, fields.suffix, _texts_of("prompt", prompt))
-    if quick and (fields.form or fields.n * len(prompts) > replies.FEW):
+    if quick and (fields.form or fields.n * len(prompts) > replies.MAX_QUICK_ANSWERS):
         raise Exceeded("compiles a form, or has many answers")
     if quick and any(isinstance(one, ImagePrompt) for one in prompts):
         raise Exceeded("decodes images")
@@ -206,8 +206,8 @@ def _filled_in(llm: OpenModel, suffix: str, prompts: list[Any]) -> list[Any]:
 def _texts_of(name: str, given: Prompts) -> list[Any]:
     """The texts of a request."""
     texts = prompts_of(name, given)
-    if len(texts) > MOST_TEXTS:
-        raise BadInput(f"{name} has {len(texts):,} texts; send at most {MOST_TEXTS:,} at a time")
+    if len(texts) > MAX_TEXTS:
+        raise BadInput(f"{name} has {len(texts):,} texts; send at most {MAX_TEXTS:,} at a time")
     return texts
 
 

@@ -19,7 +19,7 @@ from .completion import Settings, form, own_names, sampling
 from .modelfile import OPTIONS, SWITCH, Modelfile
 from .reasoning_options import ReasoningOptions
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 CLOSING, APOSTROPHE = re.compile(r'"(?="")|"\Z'), "'"  # quotes that end a text in triple quotes
 KINDS: dict[str, tuple[type, ...]] = {
     "base": (str,), "system": (str, type(None)), "template": (str, type(None)), "settings": (dict,),
@@ -127,8 +127,8 @@ def read_preset(path: str | os.PathLike[str]) -> Preset:
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        found = json.loads(data) if len(data) <= MOST_BYTES else None
+            data = file.read(MAX_BYTES + 1)
+        found = json.loads(data) if len(data) <= MAX_BYTES else None
         return _checked(found)
     except OSError as error:
         raise BadFile(f"{name}: cannot be read: {error.strerror}") from None

@@ -9,7 +9,7 @@ from ..engine.cache.prefix_index import Salt
 from ..engine.engine import Engine
 from ..engine.request import Request
 from ..text.budget import Exceeded, Limits
-from .backend import Backend, Recent
+from .backend import Backend, RecentTranscript
 from .chat_completion import NO_REASONING_OPTIONS, Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import CHAT_DEFAULTS, Completion
@@ -20,7 +20,7 @@ from .reader import Reader
 from .text_completion import TextReply
 
 R = TypeVar("R", bound=Reading)
-FEW = 4  # maximum number of answers that are quick to prepare
+MAX_QUICK_ANSWERS = 4  # maximum number of answers that are quick to prepare
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def prompt_of(
     fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), reasoning)
     messages = messages if llm.preset is None else llm.preset.before(messages)
     fields.params.check_vocabulary(llm.vocab_size)
-    if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
+    if limits is not None and (fields.form or fields.tools or fields.n > MAX_QUICK_ANSWERS or not llm.has_chat_format):
         raise Exceeded("compiles a form or a template, or has many answers")
     if limits is not None and has_images(messages):
         raise Exceeded("decodes images")
@@ -208,4 +208,4 @@ def _chunks(reply: Reply | TextReply, index: int, answer: Generation) -> Iterato
 
 
 def _remember(llm: Backend, asked: ChatPrompt, completion: Completion) -> None:
-    llm._recent.append(Recent(asked.salt.number, asked.transcript.append(llm.tokenizer, completion.tokens)))
+    llm._recent.append(RecentTranscript(asked.salt.number, asked.transcript.append(llm.tokenizer, completion.tokens)))

@@ -24,11 +24,11 @@ from ..gguf.source import Source
 from ..replace_file import put_in_place
 from ..writer_lock import WriterLock
 from .hub_names import ENDPOINT, is_model
-from .transfer import PIECE, Pace, Part, Transfer
+from .transfer import PIECE, Part, RateLimit, Transfer
 
 PATIENCE = 15.0  # seconds without data after which a connection is closed
 WAIT = 0.2  # seconds between checks of a download by another program
-MOST_LISTED = 64 << 20  # size limit of a file list
+MAX_LISTED = 64 << 20  # size limit of a file list
 FIRST, MOST = 16 << 20, 256 << 20  # bytes of a file that are read first, and at most, to find its table of tensors
 
 Progress = Callable[[int, int], None]  # bytes received, and total
@@ -75,7 +75,7 @@ class Repository:
         url = f"{self._endpoint}/api/models/{self.name}/tree/{self._revision}?recursive=true"
         try:
             with self._get(url) as answer:
-                listed = json.loads(answer.read(MOST_LISTED))
+                listed = json.loads(answer.read(MAX_LISTED))
             files = [_file(entry) for entry in listed if entry.get("type", "file") == "file"]
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._failed(error) from None
@@ -129,7 +129,7 @@ class Repository:
             several = min(self._connections, -(-(file.nbytes - part.done) // PIECE))
             has_sum = file.sha256 is not None
             transfer = Transfer(
-                connect, file.nbytes, Pace(self._rate), lambda done: progress(done, file.nbytes), several, has_sum
+                connect, file.nbytes, RateLimit(self._rate), lambda done: progress(done, file.nbytes), several, has_sum
             )
             transfer.fill(part)
             return part.close()

@@ -37,9 +37,9 @@ class Opened:
     has_initial_state: bool = False
     projector: "MediaProjector | None" = None
 
-    def least_rows(self, slots: int) -> int:
+    def min_rows(self, slots: int) -> int:
         """The smallest chunk size with which an image fits into a step of `slots` sequences; 0 without images."""
-        return 0 if self.projector is None else self.projector.least_rows + slots
+        return 0 if self.projector is None else self.projector.min_rows + slots
 
     def companions(self, device: Device | None) -> Companions:
         """Adapters, draft model and projector that share a device with the model."""
@@ -91,7 +91,7 @@ def load_on_host(
     file, model = opened.file, opened.model
     cache = with_context(None, file, model, companions=opened.companions(None), **cache)
     slots = cache.get("slots", 1)
-    rows = max(opened.least_rows(slots), rows_on_host(model, chunk or DEFAULT_CHUNK, slots))
+    rows = max(opened.min_rows(slots), rows_on_host(model, chunk or DEFAULT_CHUNK, slots))
     runner = HostRunner(file, model, chunk_size=rows, adapters=opened.adapters, **cache)
     if progress is not None:
         progress(file.nbytes, file.nbytes)
@@ -123,7 +123,7 @@ def load_on_gpu(
             if look_ahead is None and found.look_ahead is not None:
                 cache["look_ahead"] = found.look_ahead
             layers = found.layers_per_submit if layers is None else layers
-        rows = max(opened.least_rows(cache.get("slots", 1)), chunk or default_chunk(gpu, found))
+        rows = max(opened.min_rows(cache.get("slots", 1)), chunk or default_chunk(gpu, found))
         runner = GpuRunner(
             gpu, file, model, chunk_size=rows, tuning=tuning_for(gpu, found),
             layers_per_submit=layers or 0, progress=progress, adapters=opened.adapters, offload=devices.offload,

@@ -15,7 +15,7 @@ from ..vision.image import unseen
 from ..vision.pixels import Picture, picture_of
 from ..vision.samples import Recording, encoded, medium_of
 from .chat_format import Message
-from .images import MOST_PIXELS, Image, Images, MediaInput, mark_of, spans_of
+from .images import MAX_PIXELS, Image, Images, MediaInput, mark_of, spans_of
 
 PREFIX = "image/"  # for the names of arrays
 HEADS = {"png": b"\x89PNG", "jpeg": b"\xff\xd8"}  # beginnings of files
@@ -137,5 +137,5 @@ def _digest(text: Any) -> bytes:
 
 
 def _check_pixels(pictures: Iterable[Picture | Recording]) -> None:
-    if sum(one.size.width * one.size.height for one in pictures) > MOST_PIXELS:
-        raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; a saved chat may have as many")
+    if sum(one.size.width * one.size.height for one in pictures) > MAX_PIXELS:
+        raise BadInput(f"the images have more than {MAX_PIXELS:,} pixels in all; a saved chat may have as many")

@@ -22,7 +22,7 @@ from .completion import Settings, own_names
 from .images import MediaInput
 from .model_file import ModelFile
 from .saved_images import PREFIX, SavedImages, arrays_of, check_ids, id_type, rows_of, same_images
-from .transcript import Cut, Transcript
+from .transcript import TokenBoundary, Transcript
 
 OLD_KIND, KIND = "rwkv-gpu chat 1", "rwkv-gpu chat 2"
 STATE = "state/"  # prefix for the names of the model's arrays
@@ -177,7 +177,7 @@ def _chat(
     messages = tuple(images.restored(*pair) if pair[1] else pair[0] for pair in zip(messages, rows, strict=True))
     transcript, template = Transcript(), notes["template"] if same else None
     if same and same_images(messages, rows):
-        cuts = tuple(Cut(int(nbytes), int(ids)) for nbytes, ids in arrays[prefix + "cuts"])
+        cuts = tuple(TokenBoundary(int(nbytes), int(ids)) for nbytes, ids in arrays[prefix + "cuts"])
         ids = tuple(arrays[prefix + "ids"].tolist())
         transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
     first = notes.get("first", 0)  # not written by earlier versions
@@ -204,8 +204,8 @@ def _message(role: Any, content: Any, reasoning: Any, raw: Any, calls: Any = (),
 
 def _check_cuts(transcript: Transcript) -> None:
     """Refuses cuts that are out of range or order."""
-    whole = Cut(len(transcript.text), len(transcript.ids))
-    if transcript.cuts[:1] != (Cut(0, 0),):
+    whole = TokenBoundary(len(transcript.text), len(transcript.ids))
+    if transcript.cuts[:1] != (TokenBoundary(0, 0),):
         raise ValueError("a transcript does not begin at its start")
     for cut, after in zip(transcript.cuts, (*transcript.cuts[1:], whole), strict=True):
         if cut.nbytes > after.nbytes or cut.ids > after.ids:

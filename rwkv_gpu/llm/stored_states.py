@@ -33,10 +33,10 @@ from .model_file import ModelFile
 
 BLOCK = 64  # tokens per list of lengths; shorter states are not worth a request
 AT_A_TIME = 64  # lists per request
-MOST_LENGTHS = 16  # lengths per list
-MOST_WAITING = 1 << 30  # bytes of states waiting to be written
-MOST_FETCHES = 32  # simultaneous fetches; further requests compute instead
-MOST_KNOWN = 1 << 16  # remembered states that the store has
+MAX_LENGTHS = 16  # lengths per list
+MAX_WAITING = 1 << 30  # bytes of states waiting to be written
+MAX_FETCHES = 32  # simultaneous fetches; further requests compute instead
+MAX_KNOWN = 1 << 16  # remembered states that the store has
 QUIET = 60.0  # seconds between two log lines about damaged values
 LOG = logging.getLogger("rwkv_gpu.states")
 LOG.addHandler(logging.NullHandler())  # the library prints nothing by itself
@@ -86,7 +86,7 @@ class StoredStates:
 
     def wants(self, missing: int) -> bool:
         """True if a state that saves `missing` tokens may be worth fetching."""
-        return missing > BLOCK and time.monotonic() >= self._down_until and self._fetches < MOST_FETCHES
+        return missing > BLOCK and time.monotonic() >= self._down_until and self._fetches < MAX_FETCHES
 
     def patience(self, missing: int) -> float:
         """Seconds to wait for a state before these tokens are computed in parallel."""
@@ -137,7 +137,7 @@ class StoredStates:
         if time.monotonic() < self._down_until:
             return
         with self._written:
-            if self._waiting and self._waiting + nbytes > MOST_WAITING:
+            if self._waiting and self._waiting + nbytes > MAX_WAITING:
                 return
             self._waiting += nbytes
         self._writing.submit(self._keep, text, state, nbytes, compact, beginnings)
@@ -145,7 +145,7 @@ class StoredStates:
     @property
     def is_full(self) -> bool:
         """True if the write queue is full: further states may be dropped."""
-        return self._waiting > MOST_WAITING // 2
+        return self._waiting > MAX_WAITING // 2
 
     def lacks(self, text: Key) -> bool:
         """True if a state is long enough and not known to be stored."""
@@ -214,7 +214,7 @@ class StoredStates:
         """Adds a length to the list of its block."""
         block = prefixes.block(new[0] // BLOCK * BLOCK)
         others = [one for one in _lengths(self._store.get([block], self._damaged)[0]) if one[0] != new[0]]
-        self._store.put(block, json.dumps([new, *others][:MOST_LENGTHS]).encode())
+        self._store.put(block, json.dumps([new, *others][:MAX_LENGTHS]).encode())
 
     def _keep(self, text: Key, state: StateArrays, nbytes: int, compact: bool, beginnings: Sequence[int]) -> None:
         try:
@@ -275,7 +275,7 @@ class StoredStates:
         """Records that the store has the state of this prefix."""
         with self._written:
             self._stored[sha256(text).digest()] = None
-            if len(self._stored) > MOST_KNOWN:
+            if len(self._stored) > MAX_KNOWN:
                 self._stored.popitem(last=False)
 
     def _rest(self) -> None:

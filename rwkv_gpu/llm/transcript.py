@@ -15,14 +15,14 @@ from ..text.base import Tokenizer
 
 
 @dataclass(frozen=True)
-class Cut:
+class TokenBoundary:
     """A token boundary: the first `nbytes` of the text are the first `ids` ids."""
 
     nbytes: int
     ids: int
 
 
-START = Cut(0, 0)
+START = TokenBoundary(0, 0)
 _nbytes = attrgetter("nbytes")
 
 
@@ -32,15 +32,15 @@ class Transcript:
 
     text: bytes = b""
     ids: tuple[int, ...] = ()
-    cuts: tuple[Cut, ...] = (START,)  # in order; not every token boundary is known
+    cuts: tuple[TokenBoundary, ...] = (START,)  # in order; not every token boundary is known
 
-    def common(self, text: bytes) -> Cut:
+    def common(self, text: bytes) -> TokenBoundary:
         """The last cut up to which this text and another agree, without tokens after it that have no text."""
         size = _agreement(self.text, text)
         last = self.cuts[bisect_right(self.cuts, size, key=_nbytes) - 1]
         return self.cuts[bisect_left(self.cuts, last.nbytes, key=_nbytes)]
 
-    def until(self, cut: Cut) -> "Transcript":
+    def until(self, cut: TokenBoundary) -> "Transcript":
         """The part before a cut."""
         cuts = self.cuts[: self.cuts.index(cut) + 1]
         return Transcript(self.text[: cut.nbytes], self.ids[: cut.ids], cuts)
@@ -63,7 +63,7 @@ class Transcript:
         for n, token in enumerate(tokens, len(self.ids) + 1):
             pieces.append(tokenizer.piece(token, special=True))
             nbytes += len(pieces[-1])
-            cuts.append(Cut(nbytes, n))
+            cuts.append(TokenBoundary(nbytes, n))
         return Transcript(b"".join(pieces), (*self.ids, *tokens), tuple(cuts))
 
     def _grown(self, tokenizer: Tokenizer, text: bytes) -> "Transcript":
@@ -73,7 +73,7 @@ class Transcript:
             ids = [tokenizer.bos, *ids]
         ids = [*self.ids, *ids]
         whole = self.text + text
-        return Transcript(whole, tuple(ids), (*self.cuts, Cut(len(whole), len(ids))))
+        return Transcript(whole, tuple(ids), (*self.cuts, TokenBoundary(len(whole), len(ids))))
 
 
 def _agreement(first: bytes, second: bytes) -> int:

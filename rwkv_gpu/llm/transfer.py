@@ -62,7 +62,7 @@ class Part:
         self.done += len(block)
 
 
-class Pace:
+class RateLimit:
     """Limits the bytes per second of all connections together; None is no limit."""
 
     def __init__(self, rate: float | None) -> None:
@@ -88,7 +88,7 @@ class Transfer:
 
     connect: Connect
     nbytes: int
-    pace: Pace
+    pace: RateLimit
     progress: Callable[[int], None]
     connections: int = 1
     has_sum: bool = True  # True if the hub gave a checksum for the whole file
@@ -138,7 +138,7 @@ class Transfer:
                 piece += block
                 if self._stopped.is_set():
                     return
-        except NoRanges as refused:  # others read the file from its beginning, too
+        except NoRanges as refused:  # every other thread would read the file from its beginning, too
             [answer] = refused.args
             if answer is not None:
                 answer.close()

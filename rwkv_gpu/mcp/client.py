@@ -25,8 +25,8 @@ from .result import Result, failed, result_of
 CONNECT = 60.0  # seconds until a server has listed its tools
 CALL = 120.0  # seconds until a call is answered
 CLOSE = 10.0  # seconds for all servers to end
-MOST_TOOLS = 128  # tools of all servers, as in a request to our server
-MOST_DESCRIPTION = 4_000  # characters of a tool's description
+MAX_TOOLS = 128  # tools of all servers, as in a request to our server
+MAX_DESCRIPTION = 4_000  # characters of a tool's description
 NAME = re.compile(r"[^a-zA-Z0-9_.-]")
 
 
@@ -212,8 +212,8 @@ class ToolServers:
         tools: dict[str, RemoteTool] = {}
         for (server, tool), plain in zip(found, own, strict=True):
             name = plain if own.count(plain) == 1 else _plain(f"{server}_{tool.name}")
-            if name not in tools and len(tools) < MOST_TOOLS:
-                text = printable(tool.description or "", MOST_DESCRIPTION)
+            if name not in tools and len(tools) < MAX_TOOLS:
+                text = printable(tool.description or "", MAX_DESCRIPTION)
                 tools[name] = RemoteTool(name, server, tool.name, text, tool.input_schema or {"type": "object"})
         return [*tools.values()]
 
@@ -242,7 +242,7 @@ async def _listed(client: Any) -> list[Any]:
     """All tools of a server, page by page."""
     tools: list[Any] = []
     cursor: str | None = None
-    while len(tools) < MOST_TOOLS:
+    while len(tools) < MAX_TOOLS:
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import BadFile, printable
 
-MOST_BYTES = 1 << 20
-MOST_SERVERS = 32
+MAX_BYTES = 1 << 20
+MAX_SERVERS = 32
 HTTP = ("http", "streamable-http", "streamableHttp", "streamable_http")  # names of the transport in clients' files
 
 
@@ -32,8 +32,8 @@ def read_config(path: str | os.PathLike[str]) -> list[ServerConfig]:
     where = printable(os.fspath(path))
     try:
         with Path(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        found = json.loads(data) if len(data) <= MOST_BYTES else None
+            data = file.read(MAX_BYTES + 1)
+        found = json.loads(data) if len(data) <= MAX_BYTES else None
     except OSError as error:
         raise BadFile(f"{where}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -41,8 +41,8 @@ def read_config(path: str | os.PathLike[str]) -> list[ServerConfig]:
     servers = found.get("mcpServers") if isinstance(found, dict) else None
     if not isinstance(servers, dict):
         raise BadFile(f'{where}: names no servers; it must be {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
-    if len(servers) > MOST_SERVERS:
-        raise BadFile(f"{where}: names {len(servers)} servers; it may name {MOST_SERVERS}")
+    if len(servers) > MAX_SERVERS:
+        raise BadFile(f"{where}: names {len(servers)} servers; it may name {MAX_SERVERS}")
     used = {name: one for name, one in servers.items() if not (isinstance(one, dict) and one.get("disabled") is True)}
     return [_server(name, one, f"{where}: server {printable(name, 40)}") for name, one in used.items()]
 

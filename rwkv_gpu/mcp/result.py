@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-MOST_RESULT = 32_000  # characters of a result that the model reads
+MAX_RESULT = 32_000  # characters of a result that the model reads
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ def failed(text: str) -> Result:
     return Result(f"error: {cut(text)}", failed=True)
 
 
-def cut(text: str, most: int = MOST_RESULT) -> str:
+def cut(text: str, most: int = MAX_RESULT) -> str:
     """The beginning of a text that is too long, with the number of characters that are left out."""
     return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most:,} more characters were left out]"

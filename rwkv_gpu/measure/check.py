@@ -12,7 +12,7 @@ from ..kernels.defaults import default_tuning
 from ..kernels.expert_config import ExpertConfig
 from ..kernels.gemm_config import GemmConfig
 from ..ops.vocabulary import Rms, Routing
-from .trials import Stored, Trial, answer, apart, expected
+from .trials import Stored, Trial, answer, difference, expected
 
 OUT, EXPERTS, USED = 130, 5, 2  # rows of a matrix, not a multiple of any block; few experts
 # Tolerances relative to the largest result: other order of sums; halves; x as integers, rounded by 1/254 of the
@@ -104,12 +104,12 @@ def _routed(gate: Stored) -> dict[str, npt.NDArray[Any]]:
 
 
 def _is_right(device: Device, trial: Trial) -> bool:
-    return apart(answer(device, trial), expected(trial)) <= trial.allowed
+    return difference(answer(device, trial), expected(trial)) <= trial.allowed
 
 
 def close(found: Floats, wanted: Floats, allowed: float) -> bool:
     """True if all numbers are finite and within tolerance."""
-    return apart(found, wanted) <= allowed
+    return difference(found, wanted) <= allowed
 
 
 def _normal(*shape: int) -> Floats:

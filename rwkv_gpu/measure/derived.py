@@ -24,7 +24,7 @@ def stem_of(name: str) -> str:
     return BLOCK.sub("", name, count=1).removesuffix(".weight")
 
 
-class Taken(dict[str, TensorInfo]):
+class TakenTensors(dict[str, TensorInfo]):
     """Tensors by name, in the order in which a loader takes them."""
 
     def __init__(self, optional: str, known: Sizes) -> None:
@@ -49,7 +49,7 @@ class Taken(dict[str, TensorInfo]):
         return self.setdefault(name, TensorInfo(name, F32, tuple(known), 0, 0, 0))
 
 
-class Everything(frozenset[str]):
+class AllNames(frozenset[str]):
     """A set of all names."""
 
     def isdisjoint(self, _: Iterable[object]) -> bool:
@@ -59,11 +59,11 @@ class Everything(frozenset[str]):
 class Undescribed(GGUFFile):
     """A file with metadata only. It has each tensor that a loader takes, and those optional ones that it is to have."""
 
-    def __init__(self, metadata: Mapping[str, Any], taken: Taken) -> None:
+    def __init__(self, metadata: Mapping[str, Any], taken: TakenTensors) -> None:
         arrays = {key: np.array(value) for key, value in metadata.items() if isinstance(value, list)}
         Fields.__init__(self, "a synthetic model", {**metadata, **arrays})
         self.path, self.tensors, self._taken = Path("a synthetic model"), taken, taken
-        self.apart = Everything()  # formats are unknown, so no matrices are interleaved
+        self.separate = AllNames()  # formats are unknown, so no matrices are interleaved
 
     def require(self, name: str, shape: Sequence[int]) -> None:
         self._taken.add(name, shape)
@@ -79,6 +79,6 @@ def taken_by_loader(metadata: Mapping[str, Any], optional: str, known: Sizes) ->
     `known` has shapes by such short names: those that a loader reads from a file, and those with more dimensions than
     the loader asks for.
     """
-    taken = Taken(optional, known)
+    taken = TakenTensors(optional, known)
     load_model(Undescribed(metadata, taken))
     return {name: tensor.shape for name, tensor in taken.items()}

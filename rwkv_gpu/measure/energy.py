@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 SYS = Path("/sys")
-EVERY = 0.02  # seconds between two power readings
+READING_INTERVAL = 0.02  # seconds between two power readings
 VENDORS = {"0x1002": ("amd", "radeon"), "0x8086": ("intel", "arc(tm)"), "0x10de": ("nvidia", "geforce")}
 NVML = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 
@@ -53,7 +53,7 @@ class Meter:
             return self._joules
 
     def _watch(self) -> None:
-        while not self._stopped.wait(EVERY if self._power else 1.0):
+        while not self._stopped.wait(READING_INTERVAL if self._power else 1.0):
             self.joules()
 
 

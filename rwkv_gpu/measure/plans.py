@@ -144,7 +144,7 @@ def dispatches_of(
     adapters: Adapters = NO_ADAPTERS,
 ) -> tuple[Sequence[UnplacedDispatch], Recorder]:
     """The dispatches of a step that samples a token per sequence, with placeholder buffers."""
-    file.apart = adapters.apart
+    file.separate = adapters.separate
     device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
     config = CacheConfig.of(model, slots=sequences, kv=step.kv, states=step.states, context=step.context)

@@ -24,7 +24,7 @@ from .workload import Workload
 LAYERS, DISPATCHES = 1, 2  # rows within a trace process; each process is a workload
 PROMPT = 16
 ANSWERED = Workload("pp", 160, 0, 1, PROMPT)  # a prompt and an answer, with drafts
-SETTLE = 0.5  # seconds of work before timing, as clocks drop while kernels are compiled
+WARM_UP_SECONDS = 0.5  # seconds of work before timing, as clocks drop while kernels are compiled
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
         runner.chunk_size = max(work.chunk, work.batch)
         [step] = work.steps()
         timed(runner, work, [step])  # compiles, and allocates
-        for _ in range(int(SETTLE / timed(runner, work, [step]).seconds)):
+        for _ in range(int(WARM_UP_SECONDS / timed(runner, work, [step]).seconds)):
             timed(runner, work, [step])
         times: list[Timing] = [timed(runner, work, [step]) for _ in range(replays)]
         rewind(runner, work)

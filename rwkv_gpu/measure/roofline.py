@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..gpu.device import Device
 from ..gpu.plan import Plan, Slice
-from ..gpu.profile import lap
+from ..gpu.profile import time_replay
 from ..gpu.shader import Constant
 from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
@@ -79,5 +79,5 @@ def best_seconds(plan: Plan) -> float:
     """Best time of one run, after warming up the device."""
     warm = 0.0
     while warm < WARM and not plan.device.capabilities.software:
-        warm += lap(plan, 1, {})
-    return min(lap(plan, 1, {}) for _ in range(REPLAYS))
+        warm += time_replay(plan, 1, {})
+    return min(time_replay(plan, 1, {}) for _ in range(REPLAYS))

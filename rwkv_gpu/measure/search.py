@@ -17,9 +17,9 @@ from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
 from ..gpu.device import Capabilities
 from ..gpu.plan import Plan
-from ..gpu.profile import lap
+from ..gpu.profile import time_replay
 from ..kernels.expert_config import ExpertConfig
-from ..kernels.gemm_config import MANY, GemmConfig
+from ..kernels.gemm_config import UNLIMITED, GemmConfig
 from ..kernels.gemv import MAX_GEMV_ROWS
 from ..kernels.registry import expert_candidates, gemm_candidates
 from ..kernels.tuned import Choice, shown
@@ -27,7 +27,7 @@ from ..kernels.tuning import GemmLimits, Tuning
 from ..ops.batch import Batch
 from .bench import rewind
 from .check import close, expert_samples, experts_are_right, linear_is_right, matrix_samples
-from .compare import Lap, Verdict, compare
+from .compare import TimedRun, Verdict, compare
 from .workload import Workload
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)  # row limits of the table below the chunk size
@@ -76,7 +76,7 @@ class Tuner:
 
     def linear(self, chunk: int) -> None:
         """Tunes the table of matrix kernels: by rows, from decode to the chunk, and by size."""
-        bounds: tuple[int, ...] = (*(rows for rows in ROWS if rows < chunk), MANY)
+        bounds: tuple[int, ...] = (*(rows for rows in ROWS if rows < chunk), UNLIMITED)
         short = any(sample.format.run < 32 for sample in self._matrices)
         self.tuning = with_bounds(self.tuning, bounds, short=short)
         slots, steps = self.runner.slots, []
@@ -84,8 +84,8 @@ class Tuner:
             most = limits.max_rows
             if _sized(limits, config):
                 steps.append((chunk if most > MAX_GEMV_ROWS else min(most, slots), at))
-            elif (most <= slots or most > MAX_GEMV_ROWS) and (short or limits.max_run == MANY):
-                steps.append((chunk if most == MANY else most, at))
+            elif (most <= slots or most > MAX_GEMV_ROWS) and (short or limits.max_run == UNLIMITED):
+                steps.append((chunk if most == UNLIMITED else most, at))
         # Decode and the chunk matter most, so they come first.
         for rows, at in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):
             self._matrix_step(at, rows)
@@ -99,7 +99,7 @@ class Tuner:
             for shape in gemm_candidates(can, rows, self._precision, packed=limits.packed)
             if shape != now
         ]
-        short = limits.max_run < MANY
+        short = limits.max_run < UNLIMITED
         what = "short runs" if short else "matrices of integers" if limits.packed else "matrices"
         self.improve(f"{what}{_to(limits)}, {rows} row{'s' if rows > 1 else ''}", shown(now), tried, work)
 
@@ -109,10 +109,10 @@ class Tuner:
         arch = self._file.str("general.architecture")
         used = self._file.int(f"{arch}.expert_used_count")
         table = self.tuning.expert_table
-        tuned = [at for at, (limits, _) in enumerate(table) if limits.max_run == MANY and not limits.heads]
+        tuned = [at for at, (limits, _) in enumerate(table) if limits.max_run == UNLIMITED and not limits.heads]
         for at in tuned:
             bound = table[at][0].max_choices
-            rows = chunk if bound == MANY else max(1, int(bound * every / used)) if at > tuned[0] else 1
+            rows = chunk if bound == UNLIMITED else max(1, int(bound * every / used)) if at > tuned[0] else 1
             few = rows <= self.runner.slots
             work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", min(rows, chunk), 0, 1, min(rows, chunk))
             now = self.tuning.expert_table[at][1]
@@ -128,7 +128,7 @@ class Tuner:
         tuning, limits = changed(self.tuning, "expert_table", at, shape), self.tuning.expert_table[at][0]
         halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "moe/expert_gemm_lane" else shape
         for other, (short, _) in enumerate(tuning.expert_table):
-            if short.max_run < MANY and replace(short, max_run=MANY) == limits:
+            if short.max_run < UNLIMITED and replace(short, max_run=UNLIMITED) == limits:
                 tuning = changed(tuning, "expert_table", other, halved)
         return tuning
 
@@ -157,7 +157,7 @@ class Tuner:
         batch, begun = self._batch(work), self.tuning
         plan = self._plan(begun, batch)
         kernels, wanted = _kernels(plan), self._logits(plan, batch)
-        first = incumbent = self._lap(plan, batch)
+        first = incumbent = self._timed_replay(plan, batch)
         chosen, right, wrong = default, 0, []
         for candidate in tried:
             if not self.time_left:
@@ -167,7 +167,7 @@ class Tuner:
                 if _kernels(plan) == kernels:
                     break  # nothing in this model has that size or format
                 fine = candidate.right() if candidate.right else close(self._logits(plan, batch), wanted, WORDS_APART)
-                challenger = self._lap(plan, batch) if fine else incumbent
+                challenger = self._timed_replay(plan, batch) if fine else incumbent
             except DeviceLost:
                 raise
             except RwkvGpuError:  # a configuration that this device cannot compile or run
@@ -224,9 +224,9 @@ class Tuner:
         self.runner.retune(tuning)
         return self.runner.plan_for(batch)
 
-    def _lap(self, plan: Plan, batch: Batch) -> Lap:
-        """A lap of a plan, after a first run."""
-        replay = partial(lap, plan, *_given(batch))
+    def _timed_replay(self, plan: Plan, batch: Batch) -> TimedRun:
+        """A function that times a replay of a plan, which has run once before."""
+        replay = partial(time_replay, plan, *_given(batch))
         replay()
         return replay
 
@@ -250,8 +250,8 @@ def _sized(limits: GemmLimits, config: GemmConfig) -> bool:
 
 def _to(limits: GemmLimits) -> str:
     """Describes the size limit of matrices: to 4096 x 18432"""
-    named = ("any" if count == MANY else str(count) for count in (limits.max_out, limits.max_width))
-    return "" if limits.max_out == limits.max_width == MANY else f" to {' x '.join(named)}"
+    named = ("any" if count == UNLIMITED else str(count) for count in (limits.max_out, limits.max_width))
+    return "" if limits.max_out == limits.max_width == UNLIMITED else f" to {' x '.join(named)}"
 
 
 def changed(tuning: Tuning, table: str, at: int, shape: GemmConfig | ExpertConfig) -> Tuning:
@@ -274,7 +274,7 @@ def with_bounds(tuning: Tuning, bounds: Sequence[int], *, short: bool) -> Tuning
     sized = [row for row in tuning.gemm_table if _sized(*row)]
     rest = [row for row in tuning.gemm_table if not _sized(*row)]
     kinds = [GemmLimits(packed=True)] if any(limits.packed for limits, _ in rest) else []
-    if short or any(limits.max_run < MANY for limits, _ in rest):
+    if short or any(limits.max_run < UNLIMITED for limits, _ in rest):
         kinds.append(GemmLimits(max_run=31))
     by_rows = replace(tuning, gemm_table=tuple(rest))
     rows = (

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..errors import BadInput
 from ..gguf.file import GGUFFile, Part
 from ..gguf.formats import FORMATS
-from ..gguf.header import Described, aligned, write_header
+from ..gguf.header import TensorDescription, aligned, write_header
 from ..gguf.scan import scan
 from ..gguf.source import Source
 from .quants import QUANTS, Quant
@@ -37,7 +37,7 @@ NORMS = ("norm.weight", "norm_2.weight", "ln.weight", "rope_freqs.weight", "scal
 class Noise(Source):
     """The bytes of a file with random weights, computed on reading. Supports any offset, from any thread."""
 
-    def __init__(self, name: str, header: bytes, tensors: Sequence[Described]) -> None:
+    def __init__(self, name: str, header: bytes, tensors: Sequence[TensorDescription]) -> None:
         self.path = name
         self._starts, self._tensors = [0], list(tensors)
         end = len(header)
@@ -77,7 +77,7 @@ class Noise(Source):
             out, at = out[len(piece) :], 0
 
 
-def _kind(tensor: Described) -> str:
+def _kind(tensor: TensorDescription) -> str:
     if tensor.name.endswith(NORMS):
         return "norm"
     if tensor.name.endswith("ssm_a"):
@@ -138,7 +138,7 @@ def opened(source: Noise) -> GGUFFile:
 
 def noise(name: str, shape: Shape, quant: Quant) -> Noise:
     """The bytes of a model's file."""
-    tensors = [Described(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(quant)]
+    tensors = [TensorDescription(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(quant)]
     metadata = {"general.name": f"{name} (random)", **shape.metadata()}
     return Noise(name, write_header(metadata, tensors), tensors)
 

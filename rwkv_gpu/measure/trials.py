@@ -16,7 +16,7 @@ from ..gpu.device import Device
 from ..gpu.expert_cache import expert_caches
 from ..gpu.loader import Parameter
 from ..gpu.plan import Plan, Slice
-from ..gpu.profile import lap
+from ..gpu.profile import time_replay
 from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import FORMAT_OF, upload_together
 from ..kernels.tuning import Tuning
@@ -32,7 +32,7 @@ from ..ops.vocabulary import Weight
 Array = npt.NDArray[Any]
 Compute = Callable[..., Any]  # (ops, weights, **inputs) -> a tensor
 POISON = 0xFFFFFFFF  # NaN as a float, and out of range as an index, so that missing writes show
-LAPS = 3
+REPLAYS = 3
 LARGEST, LEAST = 2.0, 0.02  # magnitudes of a block's weights, similar to a model's
 
 
@@ -142,7 +142,7 @@ def run(device: Device, trial: Trial) -> Outcome:
         given = _given(trial)
         plan.run(*given)
         found = _read(plan, given[0])
-        seconds = min(lap(plan, *given) for _ in range(LAPS))
+        seconds = min(time_replay(plan, *given) for _ in range(REPLAYS))
     except RwkvGpuError as error:
         reason = " ".join(str(error).split())
         return Outcome(trial.op, trial.what, trial.variant, math.inf, trial.allowed, 0.0, reason)
@@ -150,7 +150,7 @@ def run(device: Device, trial: Trial) -> Outcome:
     wanted = expected(trial)
     if trial.columns is not None:
         found, wanted = found[:, trial.columns], wanted[:, trial.columns]
-    return Outcome(trial.op, trial.what, trial.variant, apart(found, wanted), trial.allowed, seconds)
+    return Outcome(trial.op, trial.what, trial.variant, difference(found, wanted), trial.allowed, seconds)
 
 
 def answer(device: Device, trial: Trial) -> Array:
@@ -180,7 +180,7 @@ def expected(trial: Trial) -> Array:
     return y
 
 
-def apart(found: Array, wanted: Array) -> float:
+def difference(found: Array, wanted: Array) -> float:
     """Distance of two results relative to the largest number; for integers, 0 or infinite."""
     if wanted.dtype.kind != "f":
         return 0.0 if np.array_equal(found, wanted) else math.inf

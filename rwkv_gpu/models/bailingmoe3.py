@@ -16,7 +16,7 @@ from .kda import take_kda
 from .latent import LatentScores, take_latent_attention
 
 ARCH = "bailingmoe3"
-LEAST_BOUND, LARGEST_BOUND = -80.0, -1e-3  # bounds of the logarithm of a decay, within float32; models have -5
+MIN_BOUND, LARGEST_BOUND = -80.0, -1e-3  # bounds of the logarithm of a decay, within float32; models have -5
 CLAMPS = "swiglu_clamp_exp", "swiglu_clamp_shexp"
 
 
@@ -26,7 +26,7 @@ def load(file: GGUFFile) -> Hybrid:
     _refuse_others(file)
     layers, heads = range(source.sizes.layers), source.heads
     kv_heads = source.kv_heads([heads] * len(layers))
-    bound = file.float(f"{ARCH}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
+    bound = file.float(f"{ARCH}.kda.gate_lower_bound", MIN_BOUND, LARGEST_BOUND)
     latent = replace(source.latent_sizes(heads), gated=True)
     pairing: Pairing = "neox" if f"{ARCH}.rope.dimension_sections" in file.metadata else "normal"
     scores = LatentScores(source.rope(pairing, latent.rotary), (latent.nope + latent.rotary) ** -0.5)

@@ -347,7 +347,7 @@ class DenseFile:
         then = form.thens[i] if form.thens else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
-            gates=take_gates(self.tensors, at, inner, self.hyper.width, apart=isinstance(then, ClampedSwiglu))
+            gates=take_gates(self.tensors, at, inner, self.hyper.width, separate=isinstance(then, ClampedSwiglu))
             if form.glu
             else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
             then=then,
@@ -452,19 +452,19 @@ def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> 
 
 
 def take_gates(
-    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, apart: bool = False
+    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, separate: bool = False
 ) -> Alternating | tuple[Weight, Weight]:
     """Gate and up of a feed-forward, interleaved if possible; `suffix` is for the names of a shared expert."""
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
-        if apart or tensors.apart(up):
+        if separate or tensors.any_separate(up):
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)
     biased = f"{at}_gate{suffix}.bias" in tensors or f"{at}_up{suffix}.bias" in tensors
-    if tensors.same_format(gate, up) and not (biased or apart):
+    if tensors.same_format(gate, up) and not (biased or separate):
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 

@@ -18,7 +18,7 @@ from .tensors import Tensors
 from .transformer import FeedForward, SelfAttention, feed_forward, self_attention, write_keys
 
 ARCH = "dflash"
-LARGEST_BLOCK, MOST_LAYERS = 64, 64  # tokens of a block, and layers of the model that are read
+LARGEST_BLOCK, MAX_LAYERS = 64, 64  # tokens of a block, and layers of the model that are read
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu"}
 AFTER = "post_attention_norm", "post_ffw_norm"  # norms that some files have
 OTHERS = {
@@ -72,7 +72,7 @@ class DFlash:
                 x = feed_forward(g, feed, self_attention(g, attention, x))
                 x = x if scale == 1 else g.scale(x, scale)
         logits = g.linear(g.pick(x), self.output, norm=self.norm)
-        return logits if self.known is None else g.spread(logits, self.known)
+        return logits if self.known is None else g.scatter(logits, self.known)
 
 
 def read_dflash(file: GGUFFile, model: Layered, index: int, mask: int) -> DFlash:
@@ -84,7 +84,7 @@ def read_dflash(file: GGUFFile, model: Layered, index: int, mask: int) -> DFlash
         if f"{ARCH}.{sign}" in file.metadata or f"{at}.{sign}" in tensors:
             raise UnsupportedModel(f"{file.path}: drafts by {name}, which is not supported; use a DFlash file")
     streams_of(model, file)
-    shape, read = (ends.embedding.shape[0], width), read_layers(file, ARCH, tensors, index, range(1, MOST_LAYERS + 1))
+    shape, read = (ends.embedding.shape[0], width), read_layers(file, ARCH, tensors, index, range(1, MAX_LAYERS + 1))
     known = read_known(file, tensors, index, shape[0])
     embedding = own_or_shared(tensors, f"{at}.token_embd.weight", ends.embedding, shape)
     head = ends.head if embedding is ends.embedding else embedding

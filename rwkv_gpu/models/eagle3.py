@@ -74,7 +74,7 @@ class Eagle3:
             g.keep_rows(y, self.rows)
             answer = g.rms_norm(y, self.norm.weight, self.norm.eps)
         logits = g.linear(g.pick(answer), self.output)
-        return logits if self.known is None else g.spread(logits, self.known)
+        return logits if self.known is None else g.scatter(logits, self.known)
 
     def _joined(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the attention, and the row to which the layer adds its result."""

@@ -12,7 +12,7 @@ from .dense import take_gates
 from .tensors import Tensors
 from .transformer import gates
 
-MOST_EXPERTS, MOST_USED = 1024, 64  # limits of the kernels that rank experts, and of their registers
+MAX_EXPERTS, MAX_USED = 1024, 64  # limits of the kernels that rank experts, and of their registers
 SHARED = "_shexp"  # suffix of the shared expert's tensors
 SCORES: dict[int, Scores] = {
     1: "softmax",
@@ -159,8 +159,8 @@ def read_experts(
     `scores` applies if the file lacks `expert_gating_func`. `normalise` is fixed in some families, and a key in
     others.
     """
-    experts = file.int(f"{arch}.expert_count", low=1, high=MOST_EXPERTS)
-    used = _by_layer(file, f"{arch}.expert_used_count", min(experts, MOST_USED))
+    experts = file.int(f"{arch}.expert_count", low=1, high=MAX_EXPERTS)
+    used = _by_layer(file, f"{arch}.expert_used_count", min(experts, MAX_USED))
     most = max(used)
     number = file.int(f"{arch}.expert_gating_func", low=0, default=0)
     if number and number not in SCORES:
@@ -195,7 +195,7 @@ def most_used(file: GGUFFile, arch: str) -> int:
     """The maximum number of experts of a row in a layer; 0 for a model without experts."""
     key = f"{arch}.expert_used_count"
     if isinstance(file.metadata.get(key), np.ndarray):
-        return max(_by_layer(file, key, MOST_USED))
+        return max(_by_layer(file, key, MAX_USED))
     return file.int(key, low=0, default=0)
 
 
@@ -320,7 +320,7 @@ def take_shared_expert(
     at = f"blk.{i}.ffn"
     own, inner = f"{at}_gate_inp{SHARED}.weight", tensors.dimension(f"{at}_down{suffix}.weight", 1)
     return SharedExpert(
-        gates=take_gates(tensors, at, inner, width, suffix, apart=not isinstance(then, str))
+        gates=take_gates(tensors, at, inner, width, suffix, separate=not isinstance(then, str))
         if gated
         else tensors.take(f"{at}_up{suffix}.weight", inner, width),
         then=then,

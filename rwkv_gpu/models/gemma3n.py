@@ -140,7 +140,7 @@ def feed(g: Ops[Tensor], p: SparseFeed, x: Tensor) -> Tensor:
     """x + norm(W_down (gelu(excess(W_gate h)) · W_up h)), h = norm(x)"""
     if p.deviations is None:
         return output(g, p.output, gates(g, x, p.gates, "gelu", p.norm), x)
-    assert isinstance(p.gates, tuple), "gate and up are apart"
+    assert isinstance(p.gates, tuple), "gate and up are separate"
     gate, up = g.linears([x, x], p.gates, norm=p.norm)
     return output(g, p.output, g.gated(g.excess(gate, p.deviations), up, "gelu"), x)
 
@@ -205,7 +205,7 @@ def _take_feed(source: DenseFile, deviations: float | None, i: int) -> SparseFee
     at, tensors, width, inner = f"blk.{i}.ffn", source.tensors, source.hyper.width, source.hyper.inner[i]
     return SparseFeed(
         take_norm(source, "ffn_norm", i),
-        take_gates(tensors, at, inner, width, apart=deviations is not None),
+        take_gates(tensors, at, inner, width, separate=deviations is not None),
         deviations,
         Output(tensors.take(f"{at}_down.weight", width, inner), norm=take_norm(source, "post_ffw_norm", i)),
     )

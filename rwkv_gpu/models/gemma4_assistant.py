@@ -98,7 +98,7 @@ def _attention(g: Ops[Tensor], layer: AssistantLayer, x: Tensor) -> Tensor:
     assert how.norms is not None, "queries are normed"
     q = g.linear(x, p.matrices[0], norm=p.norm)
     q = g.group_rms_norm(q, how.norms.q, how.heads, how.norms.eps)
-    q = g.turn(q, g.given(layer.turning.name), how.heads, layer.turning.rope.pairing)
+    q = g.turn(q, g.step_input(layer.turning.name), how.heads, layer.turning.rope.pairing)
     return output(g, p.output, attend(g, q, None, None, p.cache, replace(how, rope=None, norms=None), p.value), x)
 
 

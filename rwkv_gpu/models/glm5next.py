@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu, KeyIndex, Ops, Tensor
-from .bailingmoe3 import LARGEST_BOUND, LEAST_BOUND
+from .bailingmoe3 import LARGEST_BOUND, MIN_BOUND
 from .hybrid import AttendsToLatents, Block, Hybrid, HybridFile
 from .hyper_connections import Streamed, take_mixes
 from .kda import KDA, take_kda
@@ -34,7 +34,7 @@ def load(file: GGUFFile) -> Hybrid:
     layers, heads = range(source.sizes.layers), source.heads
     kv_heads, latent = source.kv_heads([heads] * len(layers)), source.latent_sizes(heads, rotates=False)
     scores, index = LatentScores(None, latent.nope**-0.5), _read_index(source, latent)
-    bound = file.float(f"{source.arch}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
+    bound = file.float(f"{source.arch}.kda.gate_lower_bound", MIN_BOUND, LARGEST_BOUND)
     experts = source.read_experts(scores="sigmoid")
     dense = source.integer("leading_dense_block_count", 0, len(layers), default=0)
     limits, shared = (source.clamps(f"swiglu_clamp_{name}", ClampedSwiglu(0.0)) for name in ("exp", "shexp"))

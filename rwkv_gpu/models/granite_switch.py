@@ -12,7 +12,7 @@ import numpy as np
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, ComputedWeight, Gating, Ops, Rms, RowRange, Tensor, Weight
 from .dense import DenseFile, take_gates
-from .experts import MOST_EXPERTS
+from .experts import MAX_EXPERTS
 from .layered import Layered
 from .mixture_families import granite
 from .transformer import SelfAttention, attend
@@ -101,7 +101,7 @@ def load(file: GGUFFile) -> GraniteSwitch:
     source = DenseFile(file, ARCH)
     form, tensors = granite(source), source.tensors
     ends, attentions = source.ends(form), source.attentions(form)
-    count = file.int(f"{ARCH}.adapters.count", low=1, high=MOST_EXPERTS - 1)
+    count = file.int(f"{ARCH}.adapters.count", low=1, high=MAX_EXPERTS - 1)
     rank = file.int(f"{ARCH}.adapters.lora_rank", low=1, high=1 << 12)
     switch = _take_switch(source, count)
     blocks = tuple(_take_layer(source, attention, count + 1, rank, i) for i, attention in enumerate(attentions))
@@ -113,8 +113,8 @@ def _take_layer(source: DenseFile, attention: SelfAttention, slots: int, rank: i
     at, tensors, hyper = f"blk.{i}", source.tensors, source.hyper
     width, inner = hyper.width, hyper.inner[i]
     rows, keys = hyper.heads[i] * hyper.head_size, hyper.kv_heads[i] * hyper.head_size
-    gates = take_gates(tensors, f"{at}.ffn", inner, width, apart=True)
-    assert isinstance(gates, tuple), "they are apart"
+    gates = take_gates(tensors, f"{at}.ffn", inner, width, separate=True)
+    assert isinstance(gates, tuple), "they are separate"
     shapes = {
         "attn_q": (rows, width), "attn_k": (keys, width), "attn_v": (keys, width), "attn_output": (width, rows),
         "ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner),

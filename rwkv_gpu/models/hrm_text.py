@@ -10,7 +10,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Ops, Rms, Tensor, Weight
 from .dense import DenseFile, Form, build
 from .layered import normed
-from .nanbeige import MOST_LAYERS, apart
+from .nanbeige import MAX_LAYERS, with_own_cache
 from .transformer import Transformer
 
 ARCH = "hrm_text"
@@ -49,10 +49,10 @@ def load(file: GGUFFile) -> Stacks:
     """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     names = "layers_per_stack", "h_cycles", "l_cycles"
-    size, high, low = (file.int(f"{ARCH}.hrm.{name}", low=1, high=MOST_LAYERS) for name in names)
+    size, high, low = (file.int(f"{ARCH}.hrm.{name}", low=1, high=MAX_LAYERS) for name in names)
     slots = size * high * (low + 1)
-    if slots > MOST_LAYERS:
-        raise UnsupportedModel(f"{file.path}: {slots} layers of all runs are too many; known: up to {MOST_LAYERS}")
+    if slots > MAX_LAYERS:
+        raise UnsupportedModel(f"{file.path}: {slots} layers of all runs are too many; known: up to {MAX_LAYERS}")
     if slots != source.hyper.layers:
         raise source.tensors.bad(
             f"metadata key '{ARCH}.block_count'", str(source.hyper.layers), f"{slots}, as the keys of the stacks say"
@@ -65,7 +65,7 @@ def load(file: GGUFFile) -> Stacks:
     )
     once = build(source, form)
     runs = [*range(size)] * low + [*range(size, 2 * size)]
-    attentions = tuple(apart(once.attentions[layer], i) for i, layer in enumerate(runs * high))
+    attentions = tuple(with_own_cache(once.attentions[layer], i) for i, layer in enumerate(runs * high))
     feeds = tuple(once.feeds[layer] for layer in runs * high)
     ends = replace(once.ends, prefix=file.bool(f"{ARCH}.hrm.prefix_lm", default=False))
     return Stacks(ends, once.weights, attentions, once.parallel, feeds, size, low, start)

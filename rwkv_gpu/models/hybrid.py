@@ -386,7 +386,7 @@ class HybridFile:
         return GatedFeed(
             FeedForward(
                 Rms(tensors.take(f"blk.{i}.{norm}", width), self.sizes.eps),
-                take_gates(tensors, at, inner, width, apart=not isinstance(then, str)),
+                take_gates(tensors, at, inner, width, separate=not isinstance(then, str)),
                 then,
                 Output(
                     tensors.take(f"{at}_down.weight", width, inner),

@@ -8,7 +8,7 @@ from functools import reduce
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Ops, Rms, Situ, Tensor, Weight
-from .bailingmoe3 import LARGEST_BOUND, LEAST_BOUND
+from .bailingmoe3 import LARGEST_BOUND, MIN_BOUND
 from .hybrid import AttendsToLatents, Hybrid, HybridFile
 from .kda import KDA, take_kda
 from .latent import LatentScores, take_latent_attention
@@ -51,7 +51,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors, layers, heads, width = source.tensors, range(source.sizes.layers), source.heads, source.sizes.width
     kv_heads, latent = source.kv_heads([heads] * len(layers)), source.latent_sizes(heads)
     scores = LatentScores(None, (latent.nope + latent.rotary) ** -0.5)
-    bound = file.float(f"{ARCH}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
+    bound = file.float(f"{ARCH}.kda.gate_lower_bound", MIN_BOUND, LARGEST_BOUND)
     then = Situ(*(file.float(f"{ARCH}.activation.situ_{name}", *LIMIT) for name in ("beta", "linear_beta")))
     experts = replace(source.read_experts(scores="sigmoid"), eps=source.sizes.eps)
 

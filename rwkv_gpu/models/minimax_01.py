@@ -14,7 +14,7 @@ from .hybrid import Block, Experts, Hybrid, HybridFile
 
 INTERVAL = 8  # every eighth layer has softmax attention, unless the file states another interval
 HEAD_STEP, LARGEST_HEAD = 16, 256  # sizes of lightning attention that the kernels support
-LEAST_FADING = 1e-5  # smallest factor of the decay, in the last layer
+MIN_FADING = 1e-5  # smallest factor of the decay, in the last layer
 
 
 @dataclass(frozen=True)
@@ -99,5 +99,5 @@ def _take_lightning(source: HybridFile, heads: int, size: int, i: int) -> Lightn
 def decays(heads: int, i: int, layers: int) -> tuple[float, ...]:
     """The decays of the heads of layer i. Slopes fall by head as in ALiBi, and towards the last layer."""
     ratio = 2 ** -(2 ** -(math.log2(heads) - 3))
-    fading = 1 - i / max(1, layers - 1) + LEAST_FADING
+    fading = 1 - i / max(1, layers - 1) + MIN_FADING
     return tuple(math.exp(-fading * ratio ** (h + 1)) for h in range(heads))

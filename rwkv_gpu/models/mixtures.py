@@ -10,7 +10,7 @@ from .experts import SHARED, ExpertSizes, Mixture, mixture, read_experts, take_a
 from .heads import Head, read_head, take_head
 from .layered import Ends, FileHead, normed
 from .transformer import (
-    Attending,
+    AttentionModel,
     FeedForward,
     SelfAttention,
     Transformer,
@@ -74,7 +74,7 @@ def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tens
 
 
 @dataclass(frozen=True)
-class MixtureTransformer(Attending):
+class MixtureTransformer(AttentionModel):
     """A model with a mixture of experts in most layers."""
 
     feeds: tuple[FeedForward | Experts, ...]
@@ -131,7 +131,7 @@ def _feeds(source: DenseFile, form: Form, experts: ExpertForm) -> Callable[[int]
 
 
 @dataclass(frozen=True)
-class AttendingHead:
+class DraftHeadLayer:
     """The layer of a head: attention and a feed-forward."""
 
     attention: SelfAttention
@@ -160,7 +160,7 @@ def find_head(file: GGUFFile, arch: str, ends: Ends, forms: Callable[[DenseFile]
         windows = form.windows or [source.hyper.window] * source.hyper.layers
         ropes = form.ropes or source.ropes(source.rope(form.pairing), windows)
         attention = source.attention(form, index, ropes[index], windows[index])
-        block = AttendingHead(attention, _feeds(source, form, experts)(index))
+        block = DraftHeadLayer(attention, _feeds(source, form, experts)(index))
         normed_rows = form.heads_read == "normed"
         return take_head(source.tensors, index, ends, source.hyper.eps, block, normed_rows=normed_rows)
 

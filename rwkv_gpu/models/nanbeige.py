@@ -10,7 +10,7 @@ from .layered import normed
 from .transformer import SelfAttention, Transformer
 
 ARCH = "nanbeige"
-MOST_LAYERS = 512  # layers over all passes, as in llama.cpp
+MAX_LAYERS = 512  # layers over all passes, as in llama.cpp
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Looped(Transformer):
 
 def load(file: GGUFFile) -> Looped:
     """The model that a file describes; raises BadFile if its tensors and metadata disagree."""
-    times = file.int(f"{ARCH}.num_loops", low=1, high=MOST_LAYERS, default=1)
+    times = file.int(f"{ARCH}.num_loops", low=1, high=MAX_LAYERS, default=1)
     once = build(DenseFile(file, ARCH), Form())
     period = len(once.feeds)
-    if times * period > MOST_LAYERS:
-        raise UnsupportedModel(f"{file.path}: {times} times {period} layers are too many; known: up to {MOST_LAYERS}")
-    attentions = tuple(apart(one, i) for i, one in enumerate(once.attentions * times))
+    if times * period > MAX_LAYERS:
+        raise UnsupportedModel(f"{file.path}: {times} times {period} layers are too many; known: up to {MAX_LAYERS}")
+    attentions = tuple(with_own_cache(one, i) for i, one in enumerate(once.attentions * times))
     between = not file.bool(f"{ARCH}.skip_loop_final_norm", default=False)
     return Looped(once.ends, once.weights, attentions, once.parallel, once.feeds * times, period, between)
 
 
-def apart(p: SelfAttention, i: int) -> SelfAttention:
+def with_own_cache(p: SelfAttention, i: int) -> SelfAttention:
     """The attention of a further pass, with its own KV cache."""
     return replace(p, cache=replace(p.cache, name=f"blk.{i}.kv"))

@@ -22,7 +22,7 @@ from .qwen35 import INTERVAL, DeltaNet, GatedAttention, take_delta_net, take_gat
 from .tensors import Tensors
 
 ARCH = "qwen4exp"
-MOST_GRAM, MOST_TAPS, MOST_ROWS = 8, 32, (1 << 31) - 1
+MAX_GRAM, MAX_TAPS, MAX_ROWS = 8, 32, (1 << 31) - 1
 LARGEST_BLOCK = 16  # tap limit of the convolution that averages the keys of a block
 LEAST = 1e-6  # lower bound of the magnitude whose root a gate takes
 
@@ -188,7 +188,7 @@ def _take_table(source: HybridFile, count: int) -> tuple[NGramTable | None, int]
     size, name = source.integer("embedding_length_per_layer_input", 1, 1 << 16), "per_layer_token_embd.weight"
     how = _read_ngrams(source, tensors.dimension(name, 0))
     inner, at, every = how.rows * size, f"blk.{layers[0]}", count * width
-    taps, apart = source.integer("ple.conv_kernel", 1, MOST_TAPS), how.size
+    taps, apart = source.integer("ple.conv_kernel", 1, MAX_TAPS), how.size
     whole = (taps - 1) * apart + 1
     norms = [_take_gains(tensors, f"{at}.ple_norm_{which}.weight", count, width) for which in ("key", "query", "conv")]
     table = NGramTable(
@@ -212,14 +212,14 @@ def _take_table(source: HybridFile, count: int) -> tuple[NGramTable | None, int]
 def _read_ngrams(source: HybridFile, rows: int) -> NGrams:
     """How tokens choose rows of the table, which has this many; refuses a choice outside of it."""
     at = f"{source.arch}.ple"
-    size, each = source.integer("ple.ngram_size", 2, MOST_GRAM), source.integer("ple.heads_per_ngram", 1, 64)
+    size, each = source.integer("ple.ngram_size", 2, MAX_GRAM), source.integer("ple.heads_per_ngram", 1, 64)
     choices = (size - 1) * each
     multipliers, counts, offsets = (
         _numbers(source, f"{at}.{key}", length)
         for key, length in (("layer_multipliers", size), ("head_vocab_sizes", choices), ("head_offsets", choices))
     )
     for count, first in zip(counts, offsets, strict=True):
-        if not (0 < count <= MOST_ROWS and first + count <= min(rows, MOST_ROWS)):
+        if not (0 < count <= MAX_ROWS and first + count <= min(rows, MAX_ROWS)):
             what = f"metadata key '{at}.head_offsets'"
             raise source.tensors.bad(what, f"rows {first} to {first + count}", f"some of the {rows} rows of the table")
     end = source.integer("ple.eos_token_id", 0, source.sizes.vocabulary - 1)

@@ -14,7 +14,7 @@ from .layered import Layered, normed
 from .transformer import HEAD_STEP, FeedForward, SelfAttention, feed_forward, output, self_attention, write_keys
 
 MARK = 1000.0
-MOST_LAYERS = 1024
+MAX_LAYERS = 1024
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def load(file: GGUFFile) -> EncoderDecoder:
     norm = source.norm(form, "enc.output_norm")
     if hyper.kv_heads != hyper.heads or hyper.value_size != hyper.head_size:
         raise tensors.bad("metadata key 't5.attention.head_count_kv'", "fewer heads of k and v", "as many as of q")
-    layers = file.int("t5.decoder_block_count", low=1, high=MOST_LAYERS, default=hyper.layers)
+    layers = file.int("t5.decoder_block_count", low=1, high=MAX_LAYERS, default=hyper.layers)
     heads, inner = (hyper.heads[0],) * layers, (hyper.inner[0],) * layers
     source.hyper = replace(hyper, layers=layers, heads=heads, kv_heads=heads, inner=inner)
     # The publisher scales logits if the embedding is the head.

@@ -140,11 +140,11 @@ class Tensors:
 
     def same_format(self, *names: str) -> bool:
         """True if these tensors have the same format, and can be one matrix."""
-        return not self.apart(*names) and len({self._info(name, "").type for name in names}) == 1
+        return not self.any_separate(*names) and len({self._info(name, "").type for name in names}) == 1
 
-    def apart(self, *names: str) -> bool:
+    def any_separate(self, *names: str) -> bool:
         """True if adapters require that one of these tensors stays a separate matrix."""
-        return not self._file.apart.isdisjoint(names)
+        return not self._file.separate.isdisjoint(names)
 
     def number(self, name: str, *, default: float) -> float:
         """The only number of a tensor."""

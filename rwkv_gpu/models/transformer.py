@@ -185,7 +185,7 @@ def gates(
 ) -> Tensor:
     """The feed-forward up to its last matrix, as in `inner`, from these matrices."""
     if isinstance(then, ClampedSwiglu | Situ):
-        assert isinstance(matrices, tuple), "gate and up are apart"
+        assert isinstance(matrices, tuple), "gate and up are separate"
         gate, up = g.linears([x, x], matrices, bias=biases or (None, None), norm=norm)
         return g.gated(gate, up, then)
     if isinstance(then, Xielu):
@@ -210,7 +210,7 @@ def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Attending(Layered):
+class AttentionModel(Layered):
     """A model with attention in every layer; subclasses define the feed-forward."""
 
     attentions: tuple[SelfAttention, ...]
@@ -227,7 +227,7 @@ class Attending(Layered):
         """The residual stream before each layer, and after the last"""
         streams = [x]
         for i in range(len(self.attentions)):
-            streams.append(g.add_given(self.layer(g, i, streams[-1]), f"deepstack.{i}"))
+            streams.append(g.add_step_input(self.layer(g, i, streams[-1]), f"deepstack.{i}"))
         return streams
 
     def layer(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ class Attending(Layered):
 
 
 @dataclass(frozen=True)
-class Transformer(Attending):
+class Transformer(AttentionModel):
     """A dense model, with a feed-forward in each layer."""
 
     feeds: tuple[FeedForward, ...]

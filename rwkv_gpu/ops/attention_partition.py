@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..kernels.tuning import Tuning
-from .run_shares import MOST_RUNS, ONE, ROWS_BYTES, SPLIT_PAGES, RunShares
+from .run_shares import MAX_RUNS, ONE, ROWS_BYTES, SPLIT_PAGES, RunShares
 from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # floats of all queries of a workgroup: half of the minimum workgroup memory
-MOST_QUERIES = 16
+MAX_QUERIES = 16
 LANE_FLOATS = 32  # if lanes share keys: query floats per lane, and sums per lane; more would not stay in registers
 USUAL_SIZE = 128  # head size to which the tuned lanes per key apply; larger heads get more lanes
 NO_WINDOW = 1 << 31
@@ -18,8 +18,8 @@ SHORT_RUNS = 2  # up to this many runs, no separate dispatch reduces them
 # Up to this many positions, one workgroup is faster than several runs. Measured on an H200, for a layer of Llama 8B: 2
 # µs faster at 50 positions, 0.5 to 1 µs faster at 100, and 1 µs slower at 200.
 ONE_RUN = 128
-MOST_FRAGMENTS = 8  # maximum fragments of a head on matrix units, or of each of two pieces of it in prompts
-MOST_LOADS = 16  # on matrix units: maximum loads of keys in flight per lane
+MAX_FRAGMENTS = 8  # maximum fragments of a head on matrix units, or of each of two pieces of it in prompts
+MAX_LOADS = 16  # on matrix units: maximum loads of keys in flight per lane
 JOINED_BUFFERS = 10  # storage buffers of a kernel that attends and reduces
 
 
@@ -96,12 +96,12 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
 
     Few rows are usually drafts at the end of a long context, which is then split into runs as in decode.
     """
-    most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
+    most = min(MAX_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
     whole = AttentionPartition.of(cache, how, shared)
     if how.causal and rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
         grain = -(-tuning.attention.run_length // PAGE) * PAGE
-        wanted = min(MOST_RUNS, max(4, tuning.attention.run_workgroups * shared // (rows * how.heads)))
+        wanted = min(MAX_RUNS, max(4, tuning.attention.run_workgroups * shared // (rows * how.heads)))
         return replace(whole, grain=grain, shares=RunShares.all_even(min(wanted, -(-pages * PAGE // grain))))
     return replace(whole, rows=most // shared)
 
@@ -109,7 +109,7 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
 def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, tuning: Tuning) -> AttentionPartition:
     """The partition of a prompt on matrix units with the context split into runs, if it has few workgroups."""
     most = min(partition.window or NO_WINDOW, pages * PAGE)
-    runs = min(MOST_RUNS, tuning.attention.prompt_workgroups // groups, -(-most // grain))
+    runs = min(MAX_RUNS, tuning.attention.prompt_workgroups // groups, -(-most // grain))
     return replace(partition, grain=grain, shares=RunShares.all_even(runs)) if runs > SHORT_RUNS else partition
 
 
@@ -133,9 +133,9 @@ def decode_partition(
         prefetch_depth = max(1, min(prefetch_depth, sizes.prefetch_numbers * lanes_per_key // cache.size))
         prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # a power of two, as the lanes of a key divide them
     else:
-        shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
+        shared, lanes_per_key = _divisor(sharing, min(MAX_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain, groups = -(-sizes.run_length // PAGE) * PAGE, sizes.run_workgroups
-    wanted = min(MOST_RUNS, max(1, groups * shared // (rows * how.heads)))
+    wanted = min(MAX_RUNS, max(1, groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
     joins = (
         lanes_per_key > 0
@@ -174,19 +174,19 @@ def matrix_decode_partition(
         and tuning.attention.matrix_decode_sharing <= sharing
         and size <= tuning.attention.matrix_decode_head_size
     )
-    if not wanted or not side or not lanes or size % side or size > MOST_FRAGMENTS * side:
+    if not wanted or not side or not lanes or size % side or size > MAX_FRAGMENTS * side:
         return None
     shared = _divisor(sharing, side)
     queries = max(side // 2, 1 << (shared - 1).bit_length())
     loads = side * size // (4 * lanes)  # loads per fragment of keys
-    if loads > MOST_LOADS or side * size % (4 * lanes) or size // 4 % (lanes // queries):
+    if loads > MAX_LOADS or side * size % (4 * lanes) or size // 4 % (lanes // queries):
         return None
-    key_tiles = next(n for n in (4, 2, 1) if n == 1 or n * loads <= MOST_LOADS)
+    key_tiles = next(n for n in (4, 2, 1) if n == 1 or n * loads <= MAX_LOADS)
     if matrix_decode_bytes(size, side, key_tiles, queries) > can.max_workgroup_memory:
         return None
     grain = key_tiles * side
     wanted_runs = max(1, tuning.attention.matrix_decode_workgroups * shared // (rows * how.heads))
-    runs = min(MOST_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
+    runs = min(MAX_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
     whole = AttentionPartition.of(cache, how, shared)
     shares = RunShares.all_even(runs) if reach or runs == 1 else RunShares.by_length(runs, rows, pages)
     return MatrixDecodePartition(replace(whole, grain=grain, shares=shares, lanes=lanes), queries, key_tiles)

@@ -14,12 +14,12 @@ from .vocabulary import PAGE, Cache
 
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
-Given = Mapping[str, npt.NDArray[np.float32]]
+InputArrays = Mapping[str, npt.NDArray[np.float32]]
 Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # fields of `Segment`, from `pages` on
 
 SEGMENT_WORDS = 16  # words of a `Segment` in `shaders/lib/step.wgsl`
-MOST_KEPT = 8  # maximum number of intermediate states that a segment can save
-NONE_KEPT = (0,) * MOST_KEPT
+MAX_KEPT = 8  # maximum number of intermediate states that a segment can save
+NONE_KEPT = (0,) * MAX_KEPT
 Made = TypeVar("Made", bound=Hashable)
 
 
@@ -110,7 +110,7 @@ class Batch:
     segments: tuple[Segment, ...]
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
-    given: Given = field(default_factory=dict)  # further inputs of the step by name, [T, n] each
+    extra_inputs: InputArrays = field(default_factory=dict)  # further inputs of the step by name, [T, n] each
     # Whether the device counts its right drafts, and corrects positions by the count of the step before
     follows: bool = False
     rows: int = field(init=False)  # T
@@ -150,7 +150,7 @@ class Batch:
         """The segments for ops with a state, in order: see `Segment.steps`."""
         return itertools.chain.from_iterable(segment.steps for segment in self.segments)
 
-    def apart(self) -> "Batch":
+    def split_rows(self) -> "Batch":
         """The batch with each row as a segment of its own in the same pages; for models without a state.
 
         A row then finds its pages by its own number. It sees the keys of rows before it once they are written.
@@ -235,7 +235,7 @@ class BatchArrays:
         }
         if batch.adapters is not None:
             arrays["adapters"] = batch.adapters
-        arrays |= batch.given
+        arrays |= batch.extra_inputs
         windows = segments[0].windows if segments else ()  # all segments have the same windows
         for window in (0, *[window for window, _ in windows]):
             name = of_window("pages", window)

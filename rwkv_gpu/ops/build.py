@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..gpu.device import Device
-from ..gpu.liveness import Assignment, Life, apart, assign
+from ..gpu.liveness import Assignment, Lifetime, assign, separate_slots
 from ..gpu.plan import Dispatch, Output, Plan, Slice, StepBuffer, fold
 from ..gpu.weights import Weights
 from .dispatch import UnplacedDispatch, lifetimes
@@ -14,7 +14,9 @@ from .graph import Graph
 from .memory import Scratch
 from .values import ALIGN, CachedTensor, JoinedVectors, UniformTable, Unplaced, Value, place
 
-ROOMY = 32 << 20  # up to this many bytes, intermediates (all, or of overlapping dispatches) have separate memory
+SEPARATE_BYTES = (
+    32 << 20
+)  # up to this many bytes, intermediates (all, or of overlapping dispatches) have separate memory
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,10 @@ def _results(device: Device, value: Value, steps: int) -> Slice:
     return Slice(device.buffer(steps * stride, "results"), 0, value.nbytes, stride)
 
 
-def _assigned(lives: Sequence[Life]) -> Assignment:
+def _assigned(lives: Sequence[Lifetime]) -> Assignment:
     """Assigns separate slots if that takes little memory, as in decode: wgpu serialises all uses of one buffer."""
-    each = apart(lives)
-    return each if each.nbytes <= ROOMY else assign(lives, ROOMY)
+    each = separate_slots(lives)
+    return each if each.nbytes <= SEPARATE_BYTES else assign(lives, SEPARATE_BYTES)
 
 
 def _tables(device: Device, dispatches: Sequence[UnplacedDispatch]) -> dict[Unplaced, Slice]:

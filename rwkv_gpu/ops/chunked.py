@@ -10,7 +10,7 @@ from .values import ALIGN, Value
 PIECES = (8, 4, 2)  # vec4s of channels that are multiplied at a time: the largest that fits in memory is used
 OUTPUT_LANES = 256  # lanes of a workgroup that norms and gates; any device can run it
 KEPT_SLOTS = 10  # maximum chunks of a sequence if a state is saved after each of its tokens (at most 9)
-LEAST_LANES = 4  # minimum lanes that share rows of a state by subgroup sums: each lane completes one of 4 tokens
+MIN_LANES = 4  # minimum lanes that share rows of a state by subgroup sums: each lane completes one of 4 tokens
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | No
         return None
     if shape.row_each or shape.rows < max(tokens, tuning.recurrence.chunk_min_rows) or not whole:
         return None
-    shared = can.subgroup_width >= LEAST_LANES and tuning.lanes.reduce != "workgroup"
+    shared = can.subgroup_width >= MIN_LANES and tuning.lanes.reduce != "workgroup"
     split = min(tuning.recurrence.chunk_lanes_per_row, can.subgroup_width, form.size // 4) if shared else 1
     rows = min(tuning.recurrence.chunk_state_rows, form.size)
     for count in (tokens, tokens // 2):

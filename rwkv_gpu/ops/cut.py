@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..gpu.weights import Weights
 from .graph import StepShape
-from .parts import Call, Crossing, Cuttable, Interpreter, Part, flat
+from .parts import Call, Interpreter, Part, SharedValue, SplittableModel, flat
 from .tracer import Tracer
 from .values import Value
 from .vocabulary import Cache, Routing, State, Weight, found
@@ -92,19 +92,19 @@ class Trace:
         return result
 
 
-def traced(model: Cuttable, function: str, starts: Sequence[int], adapted: Interpreter) -> Trace:
+def traced(model: SplittableModel, function: str, starts: Sequence[int], adapted: Interpreter) -> Trace:
     """Records the calls of a function of a model."""
     trace = Trace(starts)
     getattr(model, function)(adapted(trace), trace.ids)
     return trace
 
 
-def layers_of(model: Cuttable) -> int:
+def layers_of(model: SplittableModel) -> int:
     """The number of layers of a model."""
     return traced(model, "forward", [0], lambda g: g).layers
 
 
-def cut(model: Cuttable, starts: Sequence[int], adapted: Interpreter = lambda g: g) -> list[Part]:
+def cut(model: SplittableModel, starts: Sequence[int], adapted: Interpreter = lambda g: g) -> list[Part]:
     """Splits a model into parts with first layers `starts`, the first of which is 0. `adapted` as in `Part.run`.
 
     Each part that uses a state or cache has its own copy: a call that writes it runs in all of these parts.
@@ -140,7 +140,7 @@ def cut(model: Cuttable, starts: Sequence[int], adapted: Interpreter = lambda g:
     return parts
 
 
-def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], list[list[Crossing]]]:
+def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], list[list[SharedValue]]]:
     """The calls with their crossings, and the crossings that arrive at each part."""
     users: dict[State | Cache, set[int]] = {}
     for one in traced:
@@ -151,9 +151,9 @@ def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], lis
     for index, one in enumerate(traced):
         for at, value in enumerate(flat(one.result)):
             made.setdefault(id(value), (index, at))
-    reads: list[dict[int, Crossing]] = [{} for _ in traced]
-    leaves: list[dict[int, Crossing]] = [{} for _ in traced]
-    arrives: list[dict[int, Crossing]] = [{} for _ in range(parts)]
+    reads: list[dict[int, SharedValue]] = [{} for _ in traced]
+    leaves: list[dict[int, SharedValue]] = [{} for _ in traced]
+    arrives: list[dict[int, SharedValue]] = [{} for _ in range(parts)]
     names = (f"crossing.{number}" for number in itertools.count())
     for index, one in enumerate(traced):
         for value in found(one.arguments, Value):
@@ -163,7 +163,7 @@ def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], lis
                 continue
             crossing = leaves[source].get(at)
             if crossing is None:
-                crossing = Crossing(next(names), value.shape[1:], value.dtype, min(runs[source]))
+                crossing = SharedValue(next(names), value.shape[1:], value.dtype, min(runs[source]))
             leaves[source][at] = reads[index][id(value)] = crossing
             for part in readers:
                 arrives[part][id(value)] = crossing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..gpu.cost import ContextCost
 from ..gpu.device import Capabilities
-from ..gpu.liveness import Life
+from ..gpu.liveness import Lifetime
 from ..gpu.merge import lanes, merge
 from ..gpu.plan import Slice
 from ..gpu.shader import Binding, Linked
@@ -89,19 +89,19 @@ def _whole(operand: Operand) -> object:
     return operand.buffer if isinstance(operand, Slice) else operand.root if isinstance(operand, Value) else operand
 
 
-def lifetimes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
+def lifetimes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Lifetime]:
     """The lifetime of each intermediate, from its first write to its last read; outputs live to the end."""
-    born: dict[Value, int] = {}
+    written: dict[Value, int] = {}
     last: dict[Value, int] = {}
     for index, one in enumerate(dispatches):
         for number, operand in one.operands.items():
             if isinstance(operand, Value):
                 last[operand.root] = index
                 if one.bindings[number].access == WRITTEN:
-                    born.setdefault(operand.root, index)
+                    written.setdefault(operand.root, index)
     last.update(dict.fromkeys((value.root for value in outputs), len(dispatches)))
     free = {i + 1 for i, pair in enumerate(itertools.pairwise(dispatches)) if not _waits(*pair)}
-    return {value: Life(value.nbytes, first, last[value], first in free) for value, first in born.items()}
+    return {value: Lifetime(value.nbytes, first, last[value], first in free) for value, first in written.items()}
 
 
 def _waits(one: UnplacedDispatch, other: UnplacedDispatch) -> bool:

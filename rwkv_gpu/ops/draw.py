@@ -14,21 +14,21 @@ Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint32]
 
 COIN = 0xFFFFFFFF  # a coin toss uses this number in place of a token
-COLDEST = 1e30
+MAX_INVERSE_TEMPERATURE = 1e30
 WORD = 0xFFFFFFFF
 ULP = np.float32(2.0**-32)
 
 
 def draw(x: npt.NDArray[Any], tokens: npt.NDArray[Any], temperature: float, seed: int, number: int) -> int:
     """The index of the token drawn from softmax(x / temperature); `tokens`, ascending, are the ids for the logits x."""
-    scaled = (x - x.max()).astype(np.float32) * coldness(temperature)
+    scaled = (x - x.max()).astype(np.float32) * inverse_temperature(temperature)
     with np.errstate(over="ignore"):
         return int((scaled - np.log(exponentials(seed, number, tokens))).argmax())
 
 
-def coldness(temperature: float) -> np.float32:
+def inverse_temperature(temperature: float) -> np.float32:
     """1 / temperature"""
-    return np.float32(min(1 / temperature, COLDEST) if temperature > 0 else COLDEST)
+    return np.float32(min(1 / temperature, MAX_INVERSE_TEMPERATURE) if temperature > 0 else MAX_INVERSE_TEMPERATURE)
 
 
 def toss(seed: int, number: int) -> float:
@@ -51,11 +51,11 @@ def hashes(seed: int, number: int, tokens: npt.NDArray[Any]) -> Words:
     low = _stir_one((seed & WORD) + 0x9E3779B9)
     first = _stir_one(number ^ _stir_one((seed >> 32) ^ low))
     second = _stir_one(first + low)
-    h: Words = _stir(_stir(tokens.astype(np.uint32) ^ np.uint32(first)) + np.uint32(second))
+    h: Words = _mix_bits(_mix_bits(tokens.astype(np.uint32) ^ np.uint32(first)) + np.uint32(second))
     return h
 
 
-def _stir(x: Words) -> Words:
+def _mix_bits(x: Words) -> Words:
     """A bijection of 32 bits in which each bit depends on all."""
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
@@ -63,4 +63,4 @@ def _stir(x: Words) -> Words:
 
 
 def _stir_one(x: int) -> int:
-    return int(_stir(np.array([x & WORD], np.uint32))[0])
+    return int(_mix_bits(np.array([x & WORD], np.uint32))[0])

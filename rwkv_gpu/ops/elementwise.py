@@ -102,7 +102,7 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
     "glu": Elementwise(
         clamped_swiglu,
         "dense/binary/glu",
-        ("LIMIT", "ALPHA", "SHIFT", "MOST_GATE", "MOST_ACTIVATED"),
+        ("LIMIT", "ALPHA", "SHIFT", "MAX_GATE", "MAX_ACTIVATED"),
         links=("moe/glu/clamped_swiglu",),
         constants={"THEN": NUMBER["none"]},
     ),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..gpu.plan import Slice
 from ..gpu.weights import Shard
-from ..kernels.gemm_config import MANY, Fitted, GemmConfig, Matrices, gemv
+from ..kernels.gemm_config import UNLIMITED, Fitted, GemmConfig, Matrices, gemv
 from .graph import Node
 from .nodes import Gemm
 from .nodes.epilogue import GatePairs
@@ -92,7 +92,7 @@ def norms_whole_rows(op: Gemm, rows: int, config: GemmConfig, target: Target) ->
     return whole(op, target) and fits and accepted and not config.reads_quantised
 
 
-def blocks_of(products: Sequence[Shard], widths: Sequence[int], block: int, most: int = MANY) -> list[int]:
+def blocks_of(products: Sequence[Shard], widths: Sequence[int], block: int, most: int = UNLIMITED) -> list[int]:
     """The number of workgroups for each matrix: one per block of rows, limited to a share of the maximum."""
     each = [-(-shard.rows // block) for shard in products]
     work = sum(count * width for count, width in zip(each, widths, strict=True))

@@ -25,8 +25,8 @@ class Op:
     makes: ClassVar[tuple[str, ...]] = ("y", "ys")  # names of the fields that hold results
     # Fields that passes fill in, with a display name for each. `quantises`: y as integers or float16, for its reader.
     fuses: ClassVar[Mapping[str, str]] = {"quantises": "quantise"}
-    recalls: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it reads
-    replaces: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it replaces
+    state_inputs: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it reads
+    state_outputs: ClassVar[tuple[str, ...]] = ()  # names of the fields whose states or caches it replaces
     named_by: ClassVar[str] = "weight"  # the field that `label` shows: a weight or several, an op, or a text
 
     @property
@@ -44,12 +44,12 @@ class Op:
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
         """The states and caches that it reads."""
-        return tuple(getattr(self, name) for name in self.recalls)
+        return tuple(getattr(self, name) for name in self.state_inputs)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
         """The states and caches that it replaces."""
-        return tuple(getattr(self, name) for name in self.replaces)
+        return tuple(getattr(self, name) for name in self.state_outputs)
 
     @property
     def label(self) -> str:
@@ -94,7 +94,7 @@ class ReplacesState(Op):
     """Base of ops that read their `state` and replace it."""
 
     state: State
-    recalls = replaces = ("state",)
+    state_inputs = state_outputs = ("state",)
 
 
 @dataclass(eq=False)

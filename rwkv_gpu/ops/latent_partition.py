@@ -14,7 +14,7 @@ from .run_shares import ONE, ROWS_BYTES, RunShares
 from .vocabulary import PAGE, Cache
 
 PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # maximum queries per workgroup; GLM-4.7-Flash has 20 heads
-MOST_RUNS = 256  # maximum runs of a context, in decode
+MAX_RUNS = 256  # maximum runs of a context, in decode
 # Limit for further runs of long rows. A workgroup fills a multiprocessor, so even workgroups that are almost idle cost
 # time: twice as many cost 3 µs per layer of GLM-4.7-Flash at batch 16 and 4,096 positions.
 FURTHER_RUNS = 32
@@ -75,7 +75,7 @@ def decode_partition(
     splits = -(-heads // DECODE_QUERIES)
     queries = -(-heads // (4 * splits)) * 4
     grain = -(-tuning.attention.run_length // DECODE_KEYS) * DECODE_KEYS
-    wanted = min(MOST_RUNS, max(4, tuning.attention.run_workgroups // (rows * splits)))
+    wanted = min(MAX_RUNS, max(4, tuning.attention.run_workgroups // (rows * splits)))
     runs = min(wanted, -(-pages * PAGE // grain))
     room = min(DECODE_BYTES, can.max_workgroup_memory - ROWS_BYTES)
     chunk = next(n for n in DECODE_CHUNKS if latent_bytes(queries, DECODE_KEYS, n) <= room)
@@ -110,7 +110,7 @@ def matrix_decode_partition(
         return whole
     grain = -(-tuning.attention.latent_run_length // whole.keys) * whole.keys
     blocks = rows * -(-heads // whole.queries)
-    runs = max(1, min(MOST_RUNS, tuning.attention.latent_workgroups // blocks, -(-pages * PAGE // grain)))
+    runs = max(1, min(MAX_RUNS, tuning.attention.latent_workgroups // blocks, -(-pages * PAGE // grain)))
     return replace(whole, grain=grain, shares=_shares(runs, rows, pages))
 
 

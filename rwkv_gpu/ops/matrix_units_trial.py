@@ -24,7 +24,7 @@ from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from ..kernels.defaults import default_tuning
-from ..kernels.gemm_config import MANY
+from ..kernels.gemm_config import UNLIMITED
 from .batch import Batch
 from .driver_verdict import APART, PARTLY_RIGHT
 from .memory import Caches, Scratch
@@ -43,7 +43,7 @@ SIZES = ((150, 200, 512), (70, 90, 256))  # rows of x, rows and columns of W
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongResult:
     """A wrong result of a device, and its error."""
 
     what: str
@@ -67,23 +67,23 @@ class Trial:
     state: tuple[Buffer, Array, Array] | None = None
 
 
-def wrong_answers(device: Device) -> Iterator[Wrong]:
+def wrong_answers(device: Device) -> Iterator[WrongResult]:
     """Yields all wrong results of a device with matrix units, except of kernels with a separate verdict."""
     yield from _wrong(_products(device), _batches(device), _experts(device), _heads(device), _attention(device))
 
 
-def wrong_apart(device: Device, name: str) -> Iterator[Wrong]:
+def wrong_apart(device: Device, name: str) -> Iterator[WrongResult]:
     """Yields wrong results of one kernel of `APART`, which can be disabled separately."""
     trials = {"latents_on_matrix_units": _latents, "state_space_on_matrix_units": _state_space}
     yield from _wrong(trials[name](device))
 
 
-def _wrong(*trials: Iterator[Trial]) -> Iterator[Wrong]:
+def _wrong(*trials: Iterator[Trial]) -> Iterator[WrongResult]:
     for what, computed, expected in _answers(list(itertools.chain(*trials))):
         scale = np.abs(expected).max(axis=-1, keepdims=True)
         off = float((np.abs(computed - expected) / scale).max())
         if not off < TOLERANCE:
-            yield Wrong(what, off)
+            yield WrongResult(what, off)
 
 
 def _answers(trials: Sequence[Trial]) -> Iterator[tuple[str, Array, Array]]:
@@ -108,7 +108,9 @@ def _products(device: Device) -> Iterator[Trial]:
     """Products of prompts by the kernels of the default tuning, with and without split columns."""
     rng, table = np.random.default_rng(0), default_tuning(device.capabilities).gemm_table
     tiles = {
-        replace(config, fill=0, at_a_time=0) for limits, config in table if config.fragment and limits.max_rows == MANY
+        replace(config, fill=0, at_a_time=0)
+        for limits, config in table
+        if config.fragment and limits.max_rows == UNLIMITED
     }
     formats = {fmt.name: fmt for fmt in FORMATS.values()}
     for name in ("F16", *BLOCK_SCALES):
@@ -134,7 +136,7 @@ def _batches(device: Device) -> Iterator[Trial]:
     weights = Weights(device)
     weights.add("w", upload_tensor(device, fmt, raw, (out, width)))
     table = default_tuning(device.capabilities).gemm_table
-    for config in dict.fromkeys(config for limits, config in table if config.fragment and limits.max_rows < MANY):
+    for config in dict.fromkeys(config for limits, config in table if config.fragment and limits.max_rows < UNLIMITED):
         count = config.tb - 3
         x = rng.standard_normal((count, width), np.float32) * 10.0 ** rng.integers(-6, 6, (count, 1))
         tuning = default_tuning(device.capabilities).only(config)

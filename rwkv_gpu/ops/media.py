@@ -24,9 +24,9 @@ NAMES = EMBEDDED, TEXT, ANGLES
 class MediaOps:
     """The vocabulary for a step with such inputs; passes other ops on to `ops`."""
 
-    def __init__(self, ops: Any, given: Collection[str]) -> None:
+    def __init__(self, ops: Any, inputs: Collection[str]) -> None:
         self._ops = ops
-        self._given = given  # names
+        self._inputs = inputs  # names
         self._embeds = True  # until tokens are embedded, which comes first; in later tables, images read row 0
 
     def __getattr__(self, name: str) -> Any:
@@ -34,20 +34,20 @@ class MediaOps:
 
     def embed(self, weight: Weight, ids: Any, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Any:
         g = self._ops
-        if EMBEDDED not in self._given or not self._embeds:
+        if EMBEDDED not in self._inputs or not self._embeds:
             return g.embed(weight, ids, norm=norm, scale=scale)
         self._embeds = False
-        y = g.scale_rows(g.embed(weight, ids, scale=scale), g.given(TEXT), add=g.given(EMBEDDED))
+        y = g.scale_rows(g.embed(weight, ids, scale=scale), g.step_input(TEXT), add=g.step_input(EMBEDDED))
         return y if norm is None else g.layer_norm(y, norm.weight, norm.bias, norm.eps)
 
-    def add_given(self, x: Any, name: str) -> Any:
-        return self._ops.add(x, self._ops.given(name)) if name in self._given else x
+    def add_step_input(self, x: Any, name: str) -> Any:
+        return self._ops.add(x, self._ops.step_input(name)) if name in self._inputs else x
 
     def attention(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention, *, chosen: Any = None) -> Any:
-        if ANGLES in self._given and how.rope is not None:
+        if ANGLES in self._inputs and how.rope is not None:
             q, k, v, how = self._turned(q, k, v, cache, how)
-        ends = ENDS["all"] if ENDS["all"] in self._given or not how.window else ENDS["windows"]
-        if ends in self._given:
+        ends = ENDS["all"] if ENDS["all"] in self._inputs or not how.window else ENDS["windows"]
+        if ends in self._inputs:
             how = replace(how, causal=False, ahead=True, ends=ends)
         return self._ops.attention(q, k, v, cache, how, chosen=chosen)
 
@@ -56,7 +56,7 @@ class MediaOps:
         g, norms, rope = self._ops, how.norms, how.rope
         assert rope is not None, "it turns"
         assert not how.head, "heads are not padded"
-        angles = g.given(ANGLES)
+        angles = g.step_input(ANGLES)
         if norms and norms.v and v is not None:
             v = g.group_rms_norm(v, None, cache.heads, norms.eps)
 
@@ -70,9 +70,9 @@ class MediaOps:
         return q, k, v, replace(how, rope=None, norms=None)
 
 
-def with_media(g: Any, given: Collection[str]) -> Any:
+def with_media(g: Any, inputs: Collection[str]) -> Any:
     """The vocabulary for a step with these inputs; `g` itself if there are none."""
-    return MediaOps(g, given) if given else g
+    return MediaOps(g, inputs) if inputs else g
 
 
 def cos_and_sin(angles: npt.NDArray[np.float64], magnitude: float = 1.0) -> npt.NDArray[np.float32]:

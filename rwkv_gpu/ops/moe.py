@@ -26,7 +26,7 @@ PREFETCHED = 16  # numbers of x that a lane prefetches while it ranks experts
 # Number of experts up to which x is loaded before the choice: this makes steps of GLM-4.7-Flash (64 experts) 3% faster,
 # does not change Granite 4 H Tiny (64) and Qwen3-30B-A3B (128), and makes Qwen3.5 35B-A3B (256) and Qwen3-Next 80B-A3B
 # (512) 0.3% slower.
-MOST_PREFETCHING = 128
+MAX_PREFETCHING = 128
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Matrices:
             return ()
         if not config.gathers_row:
             return (self.rows,)
-        few = self.experts <= MOST_PREFETCHING and self.width <= PREFETCHED * config.wg
+        few = self.experts <= MAX_PREFETCHING and self.width <= PREFETCHED * config.wg
         prefetched = ranked and few and not self.floats
         return self.rows, f"moe/rows/{'prefetched' if prefetched else 'plain'}"
 
@@ -224,11 +224,11 @@ def sorting(op: ExpertProducts | ExpertSum, tile: int, rows: int) -> SortChoices
     """The op that sorts the choices of `op` by expert, into tiles of `tile`."""
     weight = op.weights[0] if isinstance(op, ExpertProducts) else op.down
     choices = rows * op.routing.experts.shape[1]
-    tiles = Value((most_tiles(choices, weight.shape[0], tile), 4), np.uint32)
+    tiles = Value((max_tiles(choices, weight.shape[0], tile), 4), np.uint32)
     return SortChoices(op.routing, weight.shape[0], tile, Value((choices,), np.uint32), tiles)
 
 
-def most_tiles(choices: int, experts: int, tile: int) -> int:
+def max_tiles(choices: int, experts: int, tile: int) -> int:
     """The maximum number of tiles of choices: every chosen expert may have a partial one."""
     chosen = min(choices, experts)
     return chosen + (choices - chosen) // tile

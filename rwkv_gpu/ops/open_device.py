@@ -28,8 +28,8 @@ def open_device(
 
     `on` uses matrix units if they are correct, and raises `NoMatrixUnits` if they are unavailable; `off` never does.
     `auto` uses them if `wants_matrix_units` is true, and continues without them if they are unavailable. The first use
-    of a driver tries it. With `at_once`, `auto` does not wait for the trial: `Device.settle` enables matrix units after
-    it.
+    of a driver tries it. With `at_once`, `auto` does not wait for the trial: `Device.apply_trial_result` enables matrix
+    units after it.
     """
     if matrix_units == "off" or (matrix_units == "auto" and (portable or not wants_matrix_units(adapter, folder))):
         return Device(adapter, portable=portable, checked=checked)

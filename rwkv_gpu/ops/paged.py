@@ -8,7 +8,7 @@ import numpy.typing as npt
 from .vocabulary import PAGE, Attention, LateTemperature, Pairing, Rope, Temperature, Weight
 
 Array = npt.NDArray[Any]
-FAR = 128  # positions between query and key from which all biases of relative positions are the same
+MAX_DISTANCE = 128  # positions between query and key from which all biases of relative positions are the same
 
 
 def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Array:
@@ -62,16 +62,16 @@ def slopes(alibi: float, heads: int) -> Array:
 
 
 def relative_biases(table: Array, heads: int, *, causal: bool = False) -> npt.NDArray[np.float32]:
-    """Returns the biases of keys at the distances -FAR to FAR from the query: [H, 2 · FAR + 1].
+    """Returns the biases of keys at all distances up to MAX_DISTANCE on both sides: [H, 2 · MAX_DISTANCE + 1].
 
     `table` has one bias for each bucket and head. A bucket stands for one distance or a range of distances. The first
     half of the buckets stand for one distance each. The others stand for ranges, which grow with the logarithm of the
-    distance up to FAR. Unless attention is causal, keys after the query have as many buckets of their own.
+    distance up to MAX_DISTANCE. Unless attention is causal, keys after the query have as many buckets of their own.
     """
     rows = table.reshape(-1, heads).astype(np.float32)
-    side, relative = len(rows) // (1 if causal else 2), np.arange(-FAR, FAR + 1)
+    side, relative = len(rows) // (1 if causal else 2), np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)
     exact, distances = side // 2, np.abs(relative)
-    growth = np.log(np.maximum(distances, 1) / exact) / np.log(FAR / exact)
+    growth = np.log(np.maximum(distances, 1) / exact) / np.log(MAX_DISTANCE / exact)
     shared = exact + np.floor(growth * (side - exact) + 1e-6).astype(np.int64)  # float64 may miss a whole number
     buckets = np.where(distances < exact, distances, np.minimum(shared, side - 1))
     if not causal:
@@ -119,7 +119,7 @@ def attend(
         distances = np.abs(here - np.arange(past)).astype(np.float32)
         scores = scores - slopes(how.alibi, heads).reshape(kv, -1)[:, :, None, None] * distances
     if biases is not None:
-        relative = np.clip(np.arange(past) - here, -FAR, FAR) + FAR
+        relative = np.clip(np.arange(past) - here, -MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE
         scores = scores + biases[:, relative].reshape(kv, -1, count, past)
     scores = np.where(seen, scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)

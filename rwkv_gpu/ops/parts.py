@@ -18,7 +18,7 @@ from .vocabulary import Cache, Mixed, Routing, State, Weight
 Interpreter = Callable[[Any], Any]  # a further wrapper of the vocabulary, such as LoRA adapters
 
 
-class Cuttable(Protocol):
+class SplittableModel(Protocol):
     """The interface of a model that can be cut."""
 
     @property
@@ -36,7 +36,7 @@ class Cuttable(Protocol):
 
 
 @dataclass(frozen=True)
-class Crossing:
+class SharedValue:
     """A value that one part computes and other parts read. [T, *shape]"""
 
     name: str
@@ -51,8 +51,8 @@ class Call:
 
     parts: frozenset[int]  # parts that run it; the first of them exports the result
     result: Any  # placeholders, structured like the op's result
-    reads: Mapping[int, Crossing]  # crossing values that it reads, by the id of their placeholder
-    leaves: Sequence[tuple[int, Crossing]]  # values of its result that cross, with their index in it
+    reads: Mapping[int, SharedValue]  # crossing values that it reads, by the id of their placeholder
+    leaves: Sequence[tuple[int, SharedValue]]  # values of its result that cross, with their index in it
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Part:
     number: int
     layers: range
     last: bool  # whether it computes the result of the model's function
-    model: Cuttable
+    model: SplittableModel
     weights: tuple[Weight, ...]
     states: tuple[State, ...]
     caches: tuple[Cache, ...]
     used: frozenset[str]  # names of all weights that it reads, including those of adapters
-    arrives: tuple[Crossing, ...]
-    leaves: tuple[Crossing, ...]
+    arrives: tuple[SharedValue, ...]
+    leaves: tuple[SharedValue, ...]
     calls: Mapping[str, Sequence[Call]]  # by name of the model's function
 
     @property
@@ -119,7 +119,7 @@ class PartOps:
             self.leaving.update((crossing.name, values[at]) for at, crossing in call.leaves)
         return result
 
-    def _present(self, reads: Mapping[int, Crossing], value: Any) -> Any:
+    def _present(self, reads: Mapping[int, SharedValue], value: Any) -> Any:
         """Returns the value that arrived for a placeholder; returns other values unchanged."""
         crossing = reads.get(id(value))
         return value if crossing is None else self._arrived[crossing.name]

@@ -30,13 +30,13 @@ from .nodes import (
 from .nodes.epilogue import AddResidual, GatePairs, QuantiseResult, SaveState, Scale
 from .nodes.prologue import NormRows, ReadQuantised
 from .rwkv import takes_one_row
-from .state_space import spread
+from .state_space import lanes_and_rows
 from .target import Target
 from .values import Quantised, Value
 from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
-MOST_COLUMNS = 128  # maximum adapter columns appended to a matrix: eight adapters of rank 16
+MAX_COLUMNS = 128  # maximum adapter columns appended to a matrix: eight adapters of rank 16
 BUFFERS = 9  # storage buffers of a kernel that writes integers in addition to floats
 ATTENTION_BUFFERS = 14
 # Units of float16 rows whose maximum is not known; the largest number is 2^16 units. UNIT_TO_NORM is for residuals,
@@ -84,7 +84,7 @@ def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
         return False
     if op.y.shape[1] < target.tuning.fusion.quantising_width:
         return False
-    rows = spread(op.state.shape[1], op.state.shape[2], target)[1] if isinstance(op, Ssd) else op.state.shape[1]
+    rows = lanes_and_rows(op.state.shape[1], op.state.shape[2], target)[1] if isinstance(op, Ssd) else op.state.shape[1]
     return rows % CHUNK == 0
 
 

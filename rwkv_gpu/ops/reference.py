@@ -13,8 +13,8 @@ from .paged import attend, factors_of, relative_biases, rotate, turn_pairs, warm
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
-    LEAST_LOGIT,
-    LEAST_SUM,
+    MIN_LOGIT,
+    MIN_SUM,
     NO_KEY,
     PAGE,
     Activation,
@@ -386,8 +386,8 @@ class Reference(Ops[Array]):
     def concat(self, x: Array, y: Array) -> Array:
         return np.concatenate([x, y], axis=1)
 
-    def spread(self, x: Array, columns: Columns) -> Array:
-        y = np.full((len(x), columns.count), LEAST_LOGIT, np.float32)
+    def scatter(self, x: Array, columns: Columns) -> Array:
+        y = np.full((len(x), columns.count), MIN_LOGIT, np.float32)
         y[:, columns.ids] = x
         return y
 
@@ -547,7 +547,7 @@ class Reference(Ops[Array]):
 
     def _shares(self, shares: Array, experts: Array, how: Gating) -> Array:
         if how.normalise:
-            shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(LEAST_SUM))
+            shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(MIN_SUM))
         shares = shares * np.float32(how.scale)
         return shares * self.weights[how.answer_scale.name][experts] if how.answer_scale else shares
 
@@ -645,8 +645,8 @@ class Reference(Ops[Array]):
         cos, sin = np.split(by_head, 2, axis=2)
         return turn_pairs(x.reshape(len(x), heads, -1), cos, sin, pairing).reshape(len(x), -1)
 
-    def given(self, name: str) -> Array:
-        return self.batch.given[name]
+    def step_input(self, name: str) -> Array:
+        return self.batch.extra_inputs[name]
 
     def attention(
         self,
@@ -671,7 +671,7 @@ class Reference(Ops[Array]):
         sinks = self.weights[how.sinks.name] if how.sinks else None
         biases = relative_biases(self.weights[how.biases.name], how.heads, causal=how.causal) if how.biases else None
         y = np.empty_like(q)
-        bounds = self.batch.given[how.limits] if how.limits else None
+        bounds = self.batch.extra_inputs[how.limits] if how.limits else None
         for segment in self.batch.segments:
             mine = segment.rows
             past = segment.past(cache.window)

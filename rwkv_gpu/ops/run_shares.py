@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from ..gpu.shader import Constant
 
-MOST_RUNS = 64  # maximum runs of a context
+MAX_RUNS = 64  # maximum runs of a context
 SPLIT_PAGES = 16  # minimum pages of a context for further runs
-MOST_FURTHER = 32  # maximum further runs of a long row, in addition to its even runs
+MAX_FURTHER = 32  # maximum further runs of a long row, in addition to its even runs
 FURTHER_OF_ALL = 512  # maximum runs of all rows together, as their results need memory
-MOST_ROWS = 64  # maximum rows of a step with further runs
-ROWS_BYTES = 4 * MOST_ROWS  # bytes of workgroup memory for their shares
+MAX_ROWS = 64  # maximum rows of a step with further runs
+ROWS_BYTES = 4 * MAX_ROWS  # bytes of workgroup memory for their shares
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class RunShares:
     def by_length(cls, even: int, rows: int, pages: int, further: int = 0) -> "RunShares":
         """The shares for rows of sequences of at most `max_pages`; `further` defaults to the total of even runs."""
         further = further or even * rows
-        each = min(MOST_FURTHER, FURTHER_OF_ALL // rows, further)
-        if not 1 < rows <= MOST_ROWS or pages < SPLIT_PAGES:
+        each = min(MAX_FURTHER, FURTHER_OF_ALL // rows, further)
+        if not 1 < rows <= MAX_ROWS or pages < SPLIT_PAGES:
             return cls.all_even(even)
         return cls(even, even + each, further, rows)
 

@@ -20,7 +20,7 @@ def takes_one_row(op: TimeMix, shape: StepShape, target: Target) -> bool:
     return shape.row_each and target.tuning.recurrence.state_lanes_per_row > 0 and op.normed
 
 
-def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
+def prompt_lanes(head_size: int, target: Target) -> tuple[int, int]:
     """Lanes per row of the state, and rows per lane, for steps with many rows per sequence."""
     if target.tuning.lanes.reduce == "workgroup":
         return 1, 1
@@ -31,7 +31,7 @@ def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
     return split, 4 if many else 1
 
 
-def decode_spread(head_size: int, target: Target) -> tuple[int, int]:
+def decode_lanes(head_size: int, target: Target) -> tuple[int, int]:
     """Lanes and rows for decoding; the lanes of a row of the state also compute its channel."""
     fours = head_size // 4  # divided equally among lanes
     lanes_per_row = min(target.tuning.recurrence.state_lanes_per_row, target.can.subgroup_width, fours & -fours)

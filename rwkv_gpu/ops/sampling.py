@@ -29,7 +29,7 @@ _FIELDS = [
     ("seed_high", "<u4"),
     ("number", "<u4"),  # number of earlier draws of the sequence
     ("tokens", "<u4"),  # number of its tokens so far
-    ("coldness", "<f4"),  # 1 / temperature
+    ("inverse_temperature", "<f4"),  # 1 / temperature
     ("top_k", "<u4"),  # ALL keeps all
     ("top_p", "<f4"),
     ("min_p", "<f4"),  # logarithm of min-p; -inf is written as -3.4e38
@@ -119,7 +119,7 @@ def _choose(
     kept = kept[top_p(x[kept], float(draw["top_p"]))]
     kept = kept[min_p(x[kept], float(np.exp(draw["min_p"])))]
     seed = int(draw["seed_low"]) | int(draw["seed_high"]) << 32
-    key = (x[kept] - x.max()) * draw["coldness"] - np.log(exponentials(seed, int(draw["number"]), kept))
+    key = (x[kept] - x.max()) * draw["inverse_temperature"] - np.log(exponentials(seed, int(draw["number"]), kept))
     return int(kept[key.argmax()]), Reason.NONE
 
 

@@ -15,9 +15,9 @@ from .values import Value
 Array = npt.NDArray[Any]
 
 LANES_PER_ROW = 4  # maximum per row of a state; at batch 16, 4 with 64 rows is 1 to 4% faster than 8 with 32
-MOST_ROWS = 64  # maximum rows per workgroup: its lanes are then the guaranteed max_invocations
+MAX_ROWS = 64  # maximum rows per workgroup: its lanes are then the guaranteed max_invocations
 BLOCK_FLOATS = 3072  # floats of workgroup memory for a block of tokens: 12 of the guaranteed 16 KiB
-MOST_TOKENS = 16  # maximum tokens of a block
+MAX_TOKENS = 16  # maximum tokens of a block
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ def recur_channels(s: Array, x: Array, b: Array, c: Array, dt: Array, a: Array) 
     return y
 
 
-def spread(size: int, columns: int, target: Target) -> tuple[int, int, int]:
+def lanes_and_rows(size: int, columns: int, target: Target) -> tuple[int, int, int]:
     """Lanes per row of a state [size, columns], rows per workgroup, and the unrolling of a lane's columns.
 
     A workgroup has many rows, as each workgroup recomputes B and C.
     """
     fours = columns // 4
     lanes_per_row = math.gcd(fours, min(LANES_PER_ROW, target.can.subgroup_width))
-    return lanes_per_row, math.gcd(size, MOST_ROWS), math.gcd(fours // lanes_per_row, 4)
+    return lanes_per_row, math.gcd(size, MAX_ROWS), math.gcd(fours // lanes_per_row, 4)

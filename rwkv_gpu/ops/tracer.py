@@ -139,8 +139,8 @@ class Tracer(Ops[Value]):
     def concat(self, x: Value, y: Value) -> Value:
         return self._made(nodes.Concat(x, y, Value((self.rows, x.shape[1] + y.shape[1]))))
 
-    def spread(self, x: Value, columns: Columns) -> Value:
-        return self._made(nodes.Spread(x, columns, Value((x.shape[0], columns.count))))
+    def scatter(self, x: Value, columns: Columns) -> Value:
+        return self._made(nodes.Scatter(x, columns, Value((x.shape[0], columns.count))))
 
     def shift_rows(self, x: Value, rows: SlotRows) -> Value:
         y = Value(x.shape)
@@ -454,7 +454,7 @@ class Tracer(Ops[Value]):
     def turn(self, x: Value, angles: Value, heads: int, pairing: Pairing, parts: int = 1) -> Value:
         return self._made(nodes.Turn(x, angles, heads, pairing, parts, Value(x.shape)))
 
-    def given(self, name: str) -> Value:
+    def step_input(self, name: str) -> Value:
         return self.graph.inputs[name]
 
     def resize_heads(self, x: Value, heads: int, size: int) -> Value:
@@ -471,7 +471,7 @@ class Tracer(Ops[Value]):
         chosen: Value | None = None,
     ) -> Value:
         y = Value((self.rows, how.heads * cache.size))
-        bounds = self.given(how.limits) if how.limits else None
+        bounds = self.step_input(how.limits) if how.limits else None
         if k is None or v is None:
             self._append(nodes.Attend(q, cache, how, y, cached=True, bounds=bounds, chosen=chosen))
             return y

@@ -26,8 +26,8 @@ Whole = Literal["", "all", "windows"]  # layers in which rows of an image see al
 
 PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
-LEAST_SUM = 2.0**-14  # lower bound of the sum that normalises the shares of experts
-LEAST_LOGIT = -1e30  # logit of tokens that are never sampled
+MIN_SUM = 2.0**-14  # lower bound of the sum that normalises the shares of experts
+MIN_LOGIT = -1e30  # logit of tokens that are never sampled
 NO_KEY = 0xFFFFFFFF  # fills a list of chosen positions that is longer than the context
 UNBOUNDED = 3e38  # larger than any value in a model
 
@@ -684,8 +684,8 @@ class Ops(Protocol[Tensor]):
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """z[t] = [x[t] | y[t]]"""
 
-    def spread(self, x: Tensor, columns: Columns) -> Tensor:
-        """y[:, columns.ids[i]] = x[:, i], the logits of known tokens; those of others are LEAST_LOGIT"""
+    def scatter(self, x: Tensor, columns: Columns) -> Tensor:
+        """y[:, columns.ids[i]] = x[:, i], the logits of known tokens; those of others are MIN_LOGIT"""
 
     def shift_rows(self, x: Tensor, rows: SlotRows) -> Tensor:
         """y[t] = x[t - 1] of the same sequence.
@@ -956,10 +956,10 @@ class Ops(Protocol[Tensor]):
         part h mod parts.
         """
 
-    def given(self, name: str) -> Tensor:
+    def step_input(self, name: str) -> Tensor:
         """The rows of the step's input of this name, such as patches of images. [T, n]"""
 
-    def add_given(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
+    def add_step_input(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
         """x + the rows of the step's input of this name; x if it has none"""
         return x
 

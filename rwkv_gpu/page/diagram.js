@@ -1,9 +1,9 @@
 // Mermaid's flowcharts and sequence diagrams as SVG. Other diagrams, and those with unknown statements, give null and stay code.
 const LARGEST_DIAGRAM = 20000; // characters
 const LONGEST_LINE = 500; // characters of a statement
-const MOST_BOXES = 200;
-const MOST_EDGES = 400;
-const MOST_BENDS = 600; // of edges that pass other boxes
+const MAX_BOXES = 200;
+const MAX_EDGES = 400;
+const MAX_BENDS = 600; // of edges that pass other boxes
 const LINE = 18; // pixels of a line of text
 
 function diagram(code) {
@@ -93,11 +93,11 @@ function flowchart(statements, direction) {
     while (from && place.at < statement.length) {
       const link = linkAt(statement, place);
       const to = link && nodesAt(statement, place, nodes);
-      if (nodes.size > MOST_BOXES || edges.length + from.length * (to?.length ?? 0) > MOST_EDGES) return null;
+      if (nodes.size > MAX_BOXES || edges.length + from.length * (to?.length ?? 0) > MAX_EDGES) return null;
       for (const [a, b] of to ? from.flatMap((a) => to.map((b) => [a, b])) : []) edges.push({ a, b, ...link });
       from = to;
     }
-    if (!from || nodes.size > MOST_BOXES) return null;
+    if (!from || nodes.size > MAX_BOXES) return null;
   }
   return nodes.size ? laidOut([...nodes.values()], edges, direction) : null;
 }
@@ -133,7 +133,7 @@ function laidOut(nodes, edges, direction) {
     Object.assign(node, { w: wide * widthOf(node.lines) + 28, h: (wide > 1 ? 1.6 : 1) * LINE * node.lines.length + 18 });
   }
   const between = ({ a, b }) => Math.max(0, b.rank - a.rank - 1);
-  if (edges.reduce((sum, edge) => sum + between(edge), 0) > MOST_BENDS) return null;
+  if (edges.reduce((sum, edge) => sum + between(edge), 0) > MAX_BENDS) return null;
   const layers = [];
   const place = (node) => (layers[node.rank] ??= []).push(node);
   nodes.forEach(place);
@@ -216,7 +216,7 @@ function sequenceDiagram(lines) {
     else if ((found = line.match(MESSAGE))) rows.push({ ends: [person(found[1]), person(found[3])], sign: found[2], lines: labelLines(found[4]) });
     else if (!/^(activate|deactivate|autonumber)\b/.test(line)) return null;
   }
-  if (!people.size || people.size > 30 || rows.length > MOST_BOXES || open.length) return null;
+  if (!people.size || people.size > 30 || rows.length > MAX_BOXES || open.length) return null;
   return conversation([...people.values()], rows);
 }
 

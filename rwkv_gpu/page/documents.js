@@ -1,9 +1,9 @@
 // Documents: the text of PDF files, passages that match a question, and citations. A long document goes to the model in passages.
 const PASSAGE = 1000; // characters
-const MOST_PASSAGES = 8; // for one question
-const MOST_EMBEDDED = 512; // passages; of more, those whose words match best are embedded
+const MAX_PASSAGES = 8; // for one question
+const MAX_EMBEDDED = 512; // passages; of more, those whose words match best are embedded
 const EMBEDDED_AT_ONCE = 32;
-const MOST_VECTORS = 8192; // in memory
+const MAX_VECTORS = 8192; // in memory
 const WHOLE = 24000; // characters of documents that the model reads whole
 const CITED = /\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]/g;
 const TERM = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|(?:(?![\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}])[\p{L}\p{N}])+/gu;
@@ -37,7 +37,7 @@ async function choosePassages(conversation, node, context, waiting, signal) {
   const known = new Set(before.map(passageKey));
   const all = files.flatMap(split).filter((passage) => !known.has(passageKey(passage)));
   const scores = await scored(node.content, all, waiting, signal);
-  const best = all.map((_, n) => n).sort((a, b) => scores[b] - scores[a] || a - b).slice(0, MOST_PASSAGES);
+  const best = all.map((_, n) => n).sort((a, b) => scores[b] - scores[a] || a - b).slice(0, MAX_PASSAGES);
   node.passages = best.sort((a, b) => a - b).map((n, at) => ({ ...all[n], number: before.length + at + 1 }));
 }
 
@@ -72,7 +72,7 @@ async function scored(question, passages, waiting, signal) {
   const byWords = bm25(question, passages.map((one) => one.text));
   const model = question.trim() && (await loadedEncoder().catch(() => null));
   if (!model) return byWords;
-  const likely = passages.map((_, n) => n).sort((a, b) => byWords[b] - byWords[a] || a - b).slice(0, MOST_EMBEDDED);
+  const likely = passages.map((_, n) => n).sort((a, b) => byWords[b] - byWords[a] || a - b).slice(0, MAX_EMBEDDED);
   try {
     const [asked, ...found] = await embedded(model, [question, ...likely.map((n) => passages[n].text)], waiting, signal);
     const scores = passages.map(() => -Infinity);
@@ -99,7 +99,7 @@ async function embedded(model, texts, waiting, signal) {
     embeddings.forEach((vector, n) => vectors.set(key(input[n]), vector));
   }
   const found = texts.map((text) => vectors.get(key(text)));
-  for (const oldest of vectors.keys()) if (vectors.size > MOST_VECTORS) vectors.delete(oldest);
+  for (const oldest of vectors.keys()) if (vectors.size > MAX_VECTORS) vectors.delete(oldest);
   return found;
 }
 

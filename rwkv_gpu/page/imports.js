@@ -1,7 +1,7 @@
 // Imports of chats: exports of this page, ChatGPT, llama-server and Open WebUI, also in a ZIP archive, and conversation files. All are checked: they may come from anywhere.
 const LARGEST_IMPORT = 256 << 20; // bytes, also of the unpacked files of an archive
-const MOST_CHATS = 20000;
-const MOST_MESSAGES = 10000; // of a chat
+const MAX_CHATS = 20000;
+const MAX_MESSAGES = 10000; // of a chat
 const REASONING = /<details type="reasoning"[^>]*>\s*(?:<summary>[^<]*<\/summary>)?([^]*?)<\/details>/g;
 
 const asText = (value) => (typeof value === "string" ? value : "");
@@ -116,7 +116,7 @@ async function inflated(packed, method, most) {
 // Conversations of this page, from those of any export.
 function imported(data) {
   const list = Array.isArray(data) ? data : Array.isArray(data?.conversations) ? data.conversations : [data];
-  if (list.length > MOST_CHATS) throw new Error(`it has more than ${number(MOST_CHATS)} chats`);
+  if (list.length > MAX_CHATS) throw new Error(`it has more than ${number(MAX_CHATS)} chats`);
   return list.map((one) => checked(converted(asObject(one)))).filter((one) => one.leaf);
 }
 
@@ -159,7 +159,7 @@ function fromOpenWebUi({ title, pinned }, { title: inner, system, params, histor
 
 // A conversation of this page. Messages of other roles are left out; the messages after them are attached to the message before them.
 function checked(one) {
-  if (one.nodes.length > MOST_MESSAGES) throw new Error(`one of its chats has more than ${number(MOST_MESSAGES)} messages`);
+  if (one.nodes.length > MAX_MESSAGES) throw new Error(`one of its chats has more than ${number(MAX_MESSAGES)} messages`);
   const all = new Map(one.nodes.filter((node) => typeof node?.id === "string").map((node) => [node.id, node]));
   if (cyclic(all)) throw new Error("its messages go in a circle");
   const fresh = newConversation();

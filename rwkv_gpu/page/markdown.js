@@ -231,7 +231,7 @@ function table(lines, at) {
 const SPECIAL = /\\[\s\S]|`+|\$|!?\[|<(?=[a-z]+:)|https?:\/\/|\*\*|__|~~|\*|_|(?<! ) {2,}\n/g;
 const DEEP = 16; // spans within each other
 const FARTHEST = 4000; // characters to the end of a span
-const MOST_TRIED = 100; // marks that may end a span of emphasis
+const MAX_TRIED = 100; // marks that may end a span of emphasis
 
 // Position of the next mark, or -1. The search has a limit: many unclosed marks would take quadratic time.
 function find(text, mark, from) {
@@ -337,7 +337,7 @@ function emphasis(text, at, mark, depth) {
   const word = (character) => /[\p{L}\p{N}]/u.test(character ?? "");
   if (!text[after] || /\s/.test(text[after]) || (mark[0] === "_" && word(text[at - 1]))) return [];
   let tried = 0;
-  for (let end = find(text, mark, after); end >= 0 && end < after + FARTHEST && tried++ < MOST_TRIED; end = find(text, mark, end + 1)) {
+  for (let end = find(text, mark, after); end >= 0 && end < after + FARTHEST && tried++ < MAX_TRIED; end = find(text, mark, end + 1)) {
     if (mark.length === 1 && (text[end + 1] === mark || text[end - 1] === mark) && !(text[end + 1] === mark && text[end + 2] === mark && text[end + 3] !== mark)) {
       end += text[end + 1] === mark ? 1 : 0;
       continue;

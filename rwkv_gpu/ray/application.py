@@ -13,7 +13,7 @@ from .settings import Settings
 
 FRONT_REQUESTS = 4096  # requests in progress per front
 STATS_SECONDS = 2.0  # between two reports of a replica about its conversations
-HASTE = 0.2  # seconds between checks whether a replica has drained
+DRAIN_CHECK_SECONDS = 0.2  # seconds between checks whether a replica has drained
 GRACE = 10.0  # seconds to write states to the store, after the drain time
 
 
@@ -39,7 +39,7 @@ def application(settings: Settings) -> Any:
             request_router_class=ConversationRouter, request_routing_stats_period_s=STATS_SECONDS
         ),
         graceful_shutdown_timeout_s=config.drain + GRACE,
-        graceful_shutdown_wait_loop_s=HASTE,
+        graceful_shutdown_wait_loop_s=DRAIN_CHECK_SECONDS,
         health_check_period_s=5,
     )
     front = serve.deployment(Front).options(
@@ -48,7 +48,7 @@ def application(settings: Settings) -> Any:
         max_ongoing_requests=FRONT_REQUESTS,
         ray_actor_options={"num_cpus": 0.1},
         graceful_shutdown_timeout_s=config.drain + GRACE,
-        graceful_shutdown_wait_loop_s=HASTE,
+        graceful_shutdown_wait_loop_s=DRAIN_CHECK_SECONDS,
     )
     return front.bind(replica.bind(settings), settings)
 

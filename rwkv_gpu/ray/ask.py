@@ -13,7 +13,7 @@ SCOPE = (
 
 
 @dataclass(frozen=True)
-class Ask:
+class RoutedRequest:
     """A request: data for the server, and for the choice of a replica."""
 
     scope: dict[str, Any]  # ASGI scope

@@ -18,7 +18,7 @@ from rwkv_gpu.server.call import EVENT_STREAM, Send
 from rwkv_gpu.server.errors import ApiError
 from rwkv_gpu.server.replicas.gateway import LOST, REPLICA, Gateway, Incoming, Page
 
-from .ask import Ask, plain_scope, stream_beginning
+from .ask import RoutedRequest, plain_scope, stream_beginning
 from .settings import Settings
 
 ATTEMPTS = 4  # replicas that may be lost before a response begins
@@ -34,14 +34,14 @@ class FrontGateway(Gateway[str]):
         self._replicas = replicas  # handle of the deployment
         self._several = settings.several_models
 
-    def _ask(self, request: Incoming) -> Ask:
+    def _ask(self, request: Incoming) -> RoutedRequest:
         """The request in the form for the request router and a replica."""
         scope = plain_scope(request.scope)
         if request.stream:
             home = self.replica_of_stream(request) or ""
-            return Ask(scope, request.body, [stream_beginning(request.stream)], home=home, is_bound=True)
+            return RoutedRequest(scope, request.body, [stream_beginning(request.stream)], home=home, is_bound=True)
         model = request.model if self._several else ""
-        return Ask(scope, request.body, request.beginnings, request.session, model)
+        return RoutedRequest(scope, request.body, request.beginnings, request.session, model)
 
     async def pass_on(self, request: Incoming, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Sends the response of a replica. If it is lost before the response begins, another one answers."""
@@ -65,7 +65,7 @@ class FrontGateway(Gateway[str]):
 
     async def pages(self, request: Incoming) -> Sequence[Page]:
         """The responses of all replicas."""
-        ask = Ask(plain_scope(request.scope), b"")
+        ask = RoutedRequest(plain_scope(request.scope), b"")
         pages: list[Page] = await asyncio.to_thread(lambda: self._replicas.broadcast("page", ask).results(timeout_s=10))
         return sorted(pages, key=lambda page: page.replica)
 

@@ -20,11 +20,11 @@ from rwkv_gpu.server.replicas.gateway import REPLICA, STREAM_ID, Page
 from rwkv_gpu.server.service import Service
 
 from .adapters import claim_of_actor
-from .ask import Ask, stream_beginning
+from .ask import RoutedRequest, stream_beginning
 from .routing import BEGINNINGS, SPEED
 from .settings import Settings
 
-MOST_REPORTED = 512  # conversations that a replica reports to routers
+MAX_REPORTED = 512  # conversations that a replica reports to routers
 WAITING = 64  # messages of a response that wait to be fetched
 TO_STORE = 8.0  # seconds to write states at the end, within Ray's grace period after draining
 PROMPT, ANSWER = 64, 16  # tokens of the turn used to measure speed
@@ -53,7 +53,7 @@ class Replica:
             most = settings.max_models or -1
             self._models = serve.multiplexed(max_num_models_per_replica=most)(loader(self._service))
 
-    async def answer(self, ask: Ask) -> AsyncGenerator[list[Message]]:
+    async def answer(self, ask: RoutedRequest) -> AsyncGenerator[list[Message]]:
         """Yields the messages of the response, all that are available at a time."""
         if ask.model:
             await self._use(ask.model)
@@ -75,7 +75,9 @@ class Replica:
             gone.set()
             work.cancel()
 
-    async def _respond(self, ask: Ask, messages: "asyncio.Queue[Message | None]", gone: asyncio.Event) -> None:
+    async def _respond(
+        self, ask: RoutedRequest, messages: "asyncio.Queue[Message | None]", gone: asyncio.Event
+    ) -> None:
         body: list[Message] = [{"type": "http.request", "body": ask.body, "more_body": False}]
 
         async def receive() -> Message:
@@ -101,7 +103,7 @@ class Replica:
         for one in beginnings:
             self._conversations[one] = None
             self._conversations.move_to_end(one)
-        while len(self._conversations) > MOST_REPORTED:
+        while len(self._conversations) > MAX_REPORTED:
             self._conversations.popitem(last=False)
 
     # ---------------------------------------------------------------- several models
@@ -127,7 +129,7 @@ class Replica:
         if first is not None and first.state == "failed":
             raise RuntimeError(f"the model {first.name} has failed: {first.error}")
 
-    async def page(self, ask: Ask) -> Page:
+    async def page(self, ask: RoutedRequest) -> Page:
         """A complete response, for the pages about all replicas."""
         status, pieces = 500, []
         async for batch in self.answer(ask):

@@ -15,7 +15,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from rwkv_gpu.server.replicas.affinity import Affinity
 from rwkv_gpu.server.replicas.policy import Load, home_of_session, ranked
 
-from .ask import Ask
+from .ask import RoutedRequest
 
 SPEED, BEGINNINGS = "speed", "beginnings"  # keys in the reports of replicas
 
@@ -70,7 +70,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         """Records that a replica now has the conversation of a request."""
         self._affinity.remember(asked(pending_request).beginnings, replica_id.unique_id)
 
-    def _home(self, ask: Ask, loads: Sequence[Load[str]]) -> str | None:
+    def _home(self, ask: RoutedRequest, loads: Sequence[Load[str]]) -> str | None:
         """The replica that has a conversation; for an unknown session or model, chosen by hash."""
         known = ask.home or self._affinity.find(ask.beginnings)
         by_hash = ask.session or ask.model.encode()
@@ -82,10 +82,10 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         return Load(replica.replica_id.unique_id, running, speed if speed > 0 else 1.0)
 
 
-def asked(pending: PendingRequest | None) -> Ask:
+def asked(pending: PendingRequest | None) -> RoutedRequest:
     """The request that is to be routed."""
-    found = next((one for one in pending.args if isinstance(one, Ask)), None) if pending is not None else None
-    return found or Ask({}, b"")
+    found = next((one for one in pending.args if isinstance(one, RoutedRequest)), None) if pending is not None else None
+    return found or RoutedRequest({}, b"")
 
 
 def by_model(replicas: Sequence[RunningReplica], model: str) -> list[list[RunningReplica]]:

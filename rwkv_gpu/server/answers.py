@@ -14,7 +14,7 @@ from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Reading
 from rwkv_gpu.llm.reader import Reader
 
-News = list[tuple[int, Event | PromptProgress]]  # index of an answer, and an event of it
+Updates = list[tuple[int, Event | PromptProgress]]  # index of an answer, and an event of it
 
 
 class Inbox:
@@ -75,27 +75,27 @@ class Answers:
         self._arrived.append((index, item))
         self._wake()
 
-    async def next(self) -> News:
+    async def next(self) -> Updates:
         """Returns the events since the last call; waits for the first. Empty after the end of all answers."""
         while True:
             while not self._arrived and not self.ended:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
             arrived, self._arrived = self._arrived, []
-            news: News = []
+            updates: Updates = []
             for index, item in arrived:
                 event = self.each[index].take(item)
                 if event is not None:
-                    news.append((index, event))
+                    updates.append((index, event))
                 elif isinstance(item, End):
                     self.running = sum(answer.running for answer in self.each)
                 elif self._progress and isinstance(item, PromptProgress):
                     reused = self.each[index].completion.stats.reused_tokens
                     first = index not in self._reading and reused < item.done  # reported once, as in llama-server
-                    news += [(index, replace(item, done=reused))] * first + [(index, item)]
+                    updates += [(index, replace(item, done=reused))] * first + [(index, item)]
                     self._reading.add(index)
-            if news or self.ended:
-                return news
+            if updates or self.ended:
+                return updates
 
     @property
     def ended(self) -> bool:

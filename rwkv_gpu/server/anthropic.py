@@ -188,19 +188,19 @@ def _messages(fields: Json, ignored: list[str]) -> list[Json]:
 
 
 def _assistant(parts: list[Any], where: str) -> list[Json]:
-    texts, calls, thoughts = [], [], []
+    texts, calls, reasoning = [], [], []
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "tool_use":
             function = {"name": part.get("name"), "arguments": json.dumps(part.get("input") or {}, ensure_ascii=False)}
             calls.append({"id": part.get("id"), "type": "function", "function": function})
         elif kind == "thinking" and isinstance(part.get("thinking"), str):
-            thoughts.append(part["thinking"])
+            reasoning.append(part["thinking"])
         elif kind not in THOUGHTS:
             texts.append(_text([part], f"{where}.content"))
     message: Json = {"role": "assistant", "content": "".join(texts)}
-    if any(thoughts):
-        message["reasoning_content"] = "".join(thoughts)
+    if any(reasoning):
+        message["reasoning_content"] = "".join(reasoning)
     return [{**message, "tool_calls": calls} if calls else message]
 
 

@@ -61,7 +61,7 @@ SHAPES: tuple[tuple[str, Family], ...] = (
 def create_app(service: Service) -> App:
     """The application: all routes, and the page at /."""
     routes = [
-        StarletteRoute(route.path, Named(route), methods=[*route.methods])
+        StarletteRoute(route.path, NamedRoute(route), methods=[*route.methods])
         for family in FAMILIES
         for route in family(service)
     ]
@@ -79,7 +79,7 @@ def family_of(path: str) -> Family:
     return next(family for beginning, family in SHAPES if path.startswith(beginning))
 
 
-class Named:
+class NamedRoute:
     """A route that reports its path pattern for the metrics, because there is no limit to the number of paths."""
 
     def __init__(self, route: Route) -> None:

@@ -15,10 +15,10 @@ from .errors import RETRY_AFTER, ApiError
 from .stored_files import KEPT, File, StoredFiles
 
 MOST = 256  # maximum number of kept batches of a key
-MOST_RUNNING = 16  # maximum number of running batches of a key
-MOST_RUNNING_OF_ALL = 64
-MOST_OF_ALL = 4096
-MOST_LINES = 50_000
+MAX_RUNNING = 16  # maximum number of running batches of a key
+MAX_RUNNING_OF_ALL = 64
+MAX_OF_ALL = 4096
+MAX_LINES = 50_000
 WINDOW = 24 * 3600.0  # maximum seconds that a batch takes
 
 Kind = Literal["succeeded", "errored", "canceled", "expired"]
@@ -76,15 +76,15 @@ class Batches:
         if self._closed:
             raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=RETRY_AFTER)
         running = sum(one.ended_at is None for one in self._found.values())
-        if sum(one.ended_at is None for one in mine) >= MOST_RUNNING or running >= MOST_RUNNING_OF_ALL:
+        if sum(one.ended_at is None for one in mine) >= MAX_RUNNING or running >= MAX_RUNNING_OF_ALL:
             raise ApiError(
                 429,
-                f"{MOST_RUNNING} batches of this key are running, which is the limit; ask again later",
+                f"{MAX_RUNNING} batches of this key are running, which is the limit; ask again later",
                 retry_after=60,
             )
-        if len(self._found) >= MOST_OF_ALL:
+        if len(self._found) >= MAX_OF_ALL:
             raise ApiError(
-                429, f"the server stores {MOST_OF_ALL:,} batches, which is the limit; ask again later", retry_after=3600
+                429, f"the server stores {MAX_OF_ALL:,} batches, which is the limit; ask again later", retry_after=3600
             )
         if len(mine) >= MOST:
             oldest = next(one for one in reversed(mine) if one.ended_at is not None)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from rwkv_gpu.llm.unique import unique
 
-from .batch_jobs import MOST_LINES, Batch, Line, Outcome
+from .batch_jobs import MAX_LINES, Batch, Line, Outcome
 from .call import Call, Family, Json, Response, Whole
 from .endpoint import Handler
 from .errors import ApiError, api_error, shown
@@ -19,8 +19,8 @@ def lines_of(requests: Sequence[object], field: str) -> dict[str, Line]:
     """The checked lines by custom id. `field` names the body of a request in a line."""
     if not requests:
         raise ApiError(400, "the batch has no requests; give at least one")
-    if len(requests) > MOST_LINES:
-        raise ApiError(400, f"the batch has more than {MOST_LINES:,} requests")
+    if len(requests) > MAX_LINES:
+        raise ApiError(400, f"the batch has more than {MAX_LINES:,} requests")
     lines: dict[str, Line] = {}
     for number, request in enumerate(requests, 1):
         if not isinstance(request, dict) or not isinstance(request.get(field), dict):

@@ -24,7 +24,7 @@ TARGETS: dict[str, Handler] = {
     "/v1/embeddings": openai.embeddings,
     "/v1/responses": responses.responses,
 }
-MOST_LISTED = 100
+MAX_LISTED = 100
 PREFIX = "batch_"  # prefix of ids
 
 
@@ -92,8 +92,8 @@ def page(found: list[Json], call: Call) -> Json:
     """The part of a list that `after` and `limit` select."""
     query, ids = call.query, [one["id"] for one in found]
     limit, after = query.get("limit", "20"), query.get("after", query.get("after_id"))
-    if not is_count(limit) or not 1 <= int(limit) <= MOST_LISTED:
-        raise ApiError(400, f"limit must be a number from 1 to {MOST_LISTED}", param="limit")
+    if not is_count(limit) or not 1 <= int(limit) <= MAX_LISTED:
+        raise ApiError(400, f"limit must be a number from 1 to {MAX_LISTED}", param="limit")
     if after is not None and after not in ids:
         raise ApiError(400, f"after is {after[:80]!r}, which is not in the list", param="after")
     rest = found[ids.index(after) + 1 :] if after is not None else found

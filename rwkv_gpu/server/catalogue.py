@@ -25,7 +25,7 @@ from .defaults import Defaults
 from .errors import ApiError
 from .folder import models_of
 
-FRESH = 1.0  # seconds for which the listing of a folder is reused
+LISTING_SECONDS = 1.0  # seconds for which the listing of a folder is reused
 PATIENCE = 30.0  # seconds to wait for the memory of a model in use
 RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to reload a model whose engine was lost
 NO_DEFAULTS = Defaults()
@@ -102,7 +102,7 @@ class Catalogue:
         *,
         folder: Path | None = None,
         store: Store | None = None,
-        most_loaded: int | None = None,
+        max_loaded: int | None = None,
         keep_alive: float | None = None,
         warmup: bool = False,
         own_process: bool = False,
@@ -114,8 +114,8 @@ class Catalogue:
         self._load = load
         self._folder = folder
         self._store = store  # the folder of downloaded models, if they are served
-        self._read_at = -FRESH  # time of the last listing of the folder
-        self._most_loaded = most_loaded  # maximum loaded models
+        self._read_at = -LISTING_SECONDS  # time of the last listing of the folder
+        self._max_loaded = max_loaded  # maximum loaded models
         self._warmup = warmup  # whether a model is warmed up after loading
         # Whether the process does nothing but serve, so that its memory may be configured
         self._own_process = own_process
@@ -136,7 +136,7 @@ class Catalogue:
     def models(self) -> list[ServedModel]:
         """All models, in order. The folders are listed again, as files may change."""
         listed = self._folder is not None or self._store is not None
-        if listed and time.monotonic() > self._read_at + FRESH:
+        if listed and time.monotonic() > self._read_at + LISTING_SECONDS:
             self._read_at = time.monotonic()
             files = {} if self._folder is None else models_of(self._folder)
             files = {**self._stored(), **files}
@@ -309,10 +309,10 @@ class Catalogue:
             model.done, model.total = done, total
 
         # Otherwise two loads might take the same memory
-        async with self._loads if self._most_loaded is not None else nullcontext():
-            while self._most_loaded is not None and self._loaded_count() >= self._most_loaded:
+        async with self._loads if self._max_loaded is not None else nullcontext():
+            while self._max_loaded is not None and self._loaded_count() >= self._max_loaded:
                 if not await self._make_room():
-                    raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, which is the limit")
+                    raise OutOfMemory(f"{self._max_loaded} models are loaded and in use, which is the limit")
             while True:
                 try:
                     return await asyncio.to_thread(self._load, model.path, progress)

@@ -25,8 +25,8 @@ async def chunks_of(running: Running) -> AsyncGenerator[Json]:
     """Yields the chunks of a chat completion with one answer, from the first text to the finish reason."""
     reply, [answer] = running.prepared.reply, running.answers.each
     assert isinstance(reply, Reply)
-    async for news in running:
-        for index, one in news:
+    async for updates in running:
+        for index, one in updates:
             for chunk in chunks_for(reply, answer, index, one):
                 yield chunk
     for chunk in reply.closing(0, answer.completion):

@@ -14,7 +14,7 @@ from .openai import FAMILY, model_name
 from .routes import Route, post
 from .service import Service
 
-MOST_BRANCHES = 200
+MAX_BRANCHES = 200
 BINARY = b"application/octet-stream"
 
 
@@ -46,8 +46,8 @@ async def read(service: Service, call: Call) -> Response:
 async def write(service: Service, call: Call) -> Response:
     """A file of `branches`: messages and settings of each; `current` is the index of the one in view."""
     branches, current = call.body.get("branches"), call.body.get("current", 0)
-    if not isinstance(branches, list) or not 0 < len(branches) <= MOST_BRANCHES:
-        raise ApiError(400, f"branches must be a list of 1 to {MOST_BRANCHES} branches", param="branches")
+    if not isinstance(branches, list) or not 0 < len(branches) <= MAX_BRANCHES:
+        raise ApiError(400, f"branches must be a list of 1 to {MAX_BRANCHES} branches", param="branches")
     for number, branch in enumerate(branches):
         _check(f"branches[{number}]", branch)
     if type(current) is not int or not 0 <= current < len(branches):

@@ -220,8 +220,8 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
     running = await service.begin(call, name, prepare_biased)
     if stream:
         return Stream(_events(running, served.name, asked, paths, bounds))
-    async for news in running:
-        for index, one in news:
+    async for updates in running:
+        for index, one in updates:
             if isinstance(one, Event):
                 bounds.apply(index, running.answers.each[index], one)
     each = []
@@ -386,8 +386,8 @@ async def _events(
     """The pieces of all answers. If probabilities are asked for, text without a token joins the next piece."""
     held: dict[int, str] = defaultdict(str)
     timed = running.prepared.reply.fields.timings
-    async for news in running:
-        for index, one in news:
+    async for updates in running:
+        for index, one in updates:
             answer = running.answers.each[index]
             piece: Json = {"index": index, "content": "", "tokens": [], "stop": False, "id_slot": running.slot}
             if isinstance(one, PromptProgress):

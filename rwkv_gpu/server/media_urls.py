@@ -15,15 +15,15 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import httptools
 
-from rwkv_gpu.llm.images import KINDS, MOST_BYTES, MOST_IMAGES, url_of
+from rwkv_gpu.llm.images import KINDS, MAX_BYTES, MAX_IMAGES, url_of
 
 from .errors import ApiError
 
 PATIENCE = 20.0  # seconds for all images of a request
-MOST_HEAD = 1 << 16  # bytes of a response before its body
-MOST_REDIRECTS = 5
-MOST_URL = 1 << 13  # characters of a URL
-MOST_ADDRESSES = 4  # addresses of a host that are tried
+MAX_HEAD = 1 << 16  # bytes of a response before its body
+MAX_REDIRECTS = 5
+MAX_URL = 1 << 13  # characters of a URL
+MAX_ADDRESSES = 4  # addresses of a host that are tried
 FETCHES = 16  # concurrent fetches of all requests
 PIECE = 1 << 16  # bytes read at a time
 MOVED = 301, 302, 303, 307, 308
@@ -84,13 +84,13 @@ class Target:
 class Budget:
     """The number of bytes that a request may still fetch."""
 
-    left: int = MOST_BYTES
+    left: int = MAX_BYTES
 
     def spend(self, count: int) -> None:
         """Subtracts bytes; raises ValueError if too few are left."""
         self.left -= count
         if self.left < 0:
-            raise ValueError(f"the images of a request may have {MOST_BYTES >> 20} MiB in all")
+            raise ValueError(f"the images of a request may have {MAX_BYTES >> 20} MiB in all")
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Answer:
 
     async def read(self, reader: asyncio.StreamReader) -> int:
         """Reads the answer to its end, or only its headers if the status is not 200. Returns the status."""
-        parser, head = httptools.HttpResponseParser(self), MOST_HEAD
+        parser, head = httptools.HttpResponseParser(self), MAX_HEAD
         while not self.complete and (data := await reader.read(PIECE)):
             self.budget.spend(len(data))
             parser.feed_data(data)
@@ -154,8 +154,8 @@ class MediaUrls:
         found = dict(_urls(messages))
         if not found:
             return messages
-        if len(found) > MOST_IMAGES:
-            raise ApiError(400, f"there are more than {MOST_IMAGES} images; send fewer", param="messages")
+        if len(found) > MAX_IMAGES:
+            raise ApiError(400, f"there are more than {MAX_IMAGES} images; send fewer", param="messages")
         budget = Budget()
         try:
             async with asyncio.timeout(self.patience), asyncio.TaskGroup() as group:
@@ -172,7 +172,7 @@ class MediaUrls:
     async def image(self, url: str, where: str, budget: "Budget") -> bytes:
         """The bytes at a URL."""
         base = url
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             target = self._target(url, base, where)
             async with self._running:
                 try:
@@ -185,7 +185,7 @@ class MediaUrls:
             if moved is None:
                 return bytes(answer.body)
             base, url = target.url, moved
-        raise _refused(where, f"there are more than {MOST_REDIRECTS} redirects")
+        raise _refused(where, f"there are more than {MAX_REDIRECTS} redirects")
 
     def _target(self, url: str, base: str, where: str) -> "Target":
         """Parses a URL, which may be relative to another, and checks that its host is allowed."""
@@ -196,7 +196,7 @@ class MediaUrls:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
             raise _refused(where, "its URL is not valid") from None
-        if len(url) > MOST_URL or parts.scheme not in ("http", "https") or "@" in parts.netloc or not host:
+        if len(url) > MAX_URL or parts.scheme not in ("http", "https") or "@" in parts.netloc or not host:
             raise _refused(where, "its URL must be data:, http: or https:, and short, with a host and without a user")
         if host not in self.hosts:
             raise _refused(where, f"the server fetches nothing from {host[:100]}; send a data URL, or allow the host "
@@ -218,7 +218,7 @@ class MediaUrls:
         """A connection to the first public address that accepts it."""
         found = [one for one in await self.resolve(target.host, target.port) if is_public(one)]
         error: OSError = ConnectionError("it has no public address")
-        for address in found[:MOST_ADDRESSES]:
+        for address in found[:MAX_ADDRESSES]:
             try:
                 return await self.connect(address, target.port, target.host if target.secure else None)
             except OSError as failed:

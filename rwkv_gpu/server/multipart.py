@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .errors import ApiError
 
-MOST_PARTS = 32
+MAX_PARTS = 32
 LONGEST_HEAD = 2048  # bytes of a part's header lines
 LONGEST_FIELD = 4096  # bytes of a field that is not a file
 BOUNDARY = re.compile(r'multipart/form-data *; *boundary=(?:"([ -!#-~]{1,70})"|([^\s";]{1,70}))', re.IGNORECASE)
@@ -37,8 +37,8 @@ def parse_form(body: bytes, content_type: bytes) -> dict[str, str | Upload]:
         name, value = _part(text, at, end)
         if name in fields:
             raise ApiError(400, f"the form has several parts named {name[:80]!r}; send one", param=name[:80])
-        if len(fields) == MOST_PARTS:
-            raise ApiError(400, f"the form has more than {MOST_PARTS} parts")
+        if len(fields) == MAX_PARTS:
+            raise ApiError(400, f"the form has more than {MAX_PARTS} parts")
         fields[name] = value
         at = end + len(mark)
     if text[at:] not in (b"--", b"--\r\n"):

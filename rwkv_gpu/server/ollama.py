@@ -34,7 +34,7 @@ from .routes import Route, get, post
 from .service import Running, Service
 
 NDJSON = b"application/x-ndjson"
-MOST_LOGPROBS = 20  # alternatives of a token
+MAX_LOGPROBS = 20  # alternatives of a token
 LONGEST = 2048  # tokens of an answer to a raw prompt if num_predict is left out
 OF_MESSAGES = {"tool_calls": "tool_calls", "tool_name": "name", "thinking": "reasoning_content"}
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -292,8 +292,8 @@ def _settings(call: Call, fields: Json) -> Json:
 def _logprobs(fields: Json) -> Json:
     """The settings for log probabilities of tokens."""
     wanted, top = typed(bool, fields.get("logprobs", False), "logprobs"), fields.get("top_logprobs", 0)
-    if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS:
-        why = f"top_logprobs is {shown(top)}; it must be a number from 0 to {MOST_LOGPROBS}"
+    if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= MAX_LOGPROBS:
+        why = f"top_logprobs is {shown(top)}; it must be a number from 0 to {MAX_LOGPROBS}"
         raise ApiError(400, why, param="top_logprobs")
     if top and not wanted:
         raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
@@ -348,8 +348,8 @@ async def _lines(running: Running, model: str, line: Line, began: float, loaded:
 async def _deltas(running: Running) -> AsyncGenerator[Json]:
     """Yields the deltas of an answer: text, reasoning, and calls with complete arguments."""
     if not isinstance(running.prepared.reply, Reply):
-        async for news in running:
-            for _, one in news:
+        async for updates in running:
+            for _, one in updates:
                 if isinstance(one, Event) and one.text:
                     yield {"content": one.text}
         return

@@ -244,8 +244,8 @@ async def _events(running: Running, reply: Reply | TextReply, *, verbose: bool) 
 
     frames = Frames(reply, running.answers)
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in reply.opening(index))
-    async for news in running:
-        yield b"".join([frames.of(index, one) for index, one in news])
+    async for updates in running:
+        yield b"".join([frames.of(index, one) for index, one in updates])
         if running.answers.running < len(open_answers):
             ended = sorted(index for index in open_answers if not each[index].running)
             open_answers.difference_update(ended)

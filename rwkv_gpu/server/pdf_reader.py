@@ -13,8 +13,8 @@ from .call import Json
 from .errors import ApiError
 
 PROCESSES = 2  # documents read at a time
-MOST_WAITING = 16
-MOST_FILES = 16  # of one request
+MAX_WAITING = 16
+MAX_FILES = 16  # of one request
 LONGEST_NAME = 200  # characters
 
 
@@ -37,7 +37,7 @@ class PdfReader:
         name = known or "the file"
         if BEGINNING not in content[:1024]:
             raise ApiError(400, f"{name} is not a PDF", param=param)
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise ApiError(429, "many documents are being read; try again", code="busy", retry_after=5)
         self._waiting += 1
         process = PdfProcess(name, self._limits)
@@ -64,8 +64,8 @@ class PdfReader:
             for n, part in enumerate(message["content"])
             if isinstance(part, Mapping) and part.get("type") == "file"
         ]
-        if len(found) > MOST_FILES:
-            raise ApiError(400, f"there are more than {MOST_FILES} files; send fewer", param="messages")
+        if len(found) > MAX_FILES:
+            raise ApiError(400, f"there are more than {MAX_FILES} files; send fewer", param="messages")
         parts = {i: [*messages[i]["content"]] for i, *_ in found}
         for i, n, part in found:
             parts[i][n] = {"type": "text", "text": await self._text(part.get("file"), f"messages[{i}].content[{n}]")}

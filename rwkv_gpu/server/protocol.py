@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from . import body
 
 MAX_HEAD = 64 << 10  # bytes of the request line and all headers; also of chunk extensions and trailers
-MOST_UNREAD = 16 << 20  # bytes of a body after the response, such as a refusal
+MAX_UNREAD = 16 << 20  # bytes of a body after the response, such as a refusal
 PIECE = 16 << 10  # bytes that are parsed before the limits are checked
 CHUNK_SIZE = 12  # bytes of a chunk's size and line breaks
 HEAD_SECONDS = 30.0  # time to send it, and idle time of a new connection
@@ -73,7 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._around_bytes = max(0, self._around_bytes + around)
         if (self._around_bytes if self._in_body else self._head_bytes) > MAX_HEAD:
             self._refuse()
-        elif self._in_body and self.cycle.response_complete and self._body_bytes > MOST_UNREAD:
+        elif self._in_body and self.cycle.response_complete and self._body_bytes > MAX_UNREAD:
             self.transport.close()
 
     def on_body(self, piece: bytes) -> None:

@@ -50,9 +50,9 @@ class Pull:
 class Pulls:
     """The downloads of a server into the folder of a hub, whose size is limited."""
 
-    def __init__(self, hub: Hub, most_bytes: int) -> None:
+    def __init__(self, hub: Hub, max_bytes: int) -> None:
         self.hub = hub
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._running: dict[str, Pull] = {}
         self._room = threading.Lock()
 
@@ -153,10 +153,10 @@ class Pulls:
         with self._room:
             others = sum(other.left for other in self.running if other is not pull)
             used = self.hub.store.nbytes
-            if used + others + nbytes > self._most_bytes:
+            if used + others + nbytes > self._max_bytes:
                 raise BadInput(
                     f"{pull.name} needs {nbytes / 1e9:.1f} GB, and the folder of models may have "
-                    f"{max(0, self._most_bytes - used - others) / 1e9:.1f} GB more; delete a model, "
+                    f"{max(0, self._max_bytes - used - others) / 1e9:.1f} GB more; delete a model, "
                     "or start the server with a larger --max-disk"
                 )
             pull.reserved = nbytes

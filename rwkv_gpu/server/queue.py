@@ -30,11 +30,11 @@ class Ticket:
 class Queue:
     """The request slots of a model's engine, and the requests waiting for them. All methods run in one event loop."""
 
-    def __init__(self, slots: int, most: int, most_tokens: int) -> None:
+    def __init__(self, slots: int, most: int, max_tokens: int) -> None:
         self._slots = slots
         self._free = slots
         self._most = most
-        self._most_tokens = most_tokens
+        self._max_tokens = max_tokens
         self._tickets: set[Ticket] = set()  # waiting, without slots
         self._line: list[tuple[float, int, Ticket]] = []  # sorted by due time
         self._numbers = itertools.count()
@@ -59,7 +59,7 @@ class Queue:
     def enter(self, background: bool = False) -> Ticket:
         """Registers a request before its prompt is processed; refuses it if the queue is full."""
         others = sum(not ticket.background for ticket in self._tickets)
-        if not background and (others >= self._most + self._free or self._tokens >= self._most_tokens):
+        if not background and (others >= self._most + self._free or self._tokens >= self._max_tokens):
             raise self._full()
         ticket = Ticket(asyncio.get_running_loop().time(), background=background)
         self._tickets.add(ticket)
@@ -74,7 +74,7 @@ class Queue:
         if not self._line and self._free >= ticket.wanted:
             self._admit(ticket)
             return
-        if self._tokens and self._tokens + tokens > self._most_tokens:
+        if self._tokens and self._tokens + tokens > self._max_tokens:
             raise self._full()
         ticket.turn = asyncio.get_running_loop().create_future()
         self._tokens += tokens

@@ -12,7 +12,7 @@ from .routes import Route, post
 from .service import Service
 
 PATHS = "/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank"
-MOST_DOCUMENTS = 2048  # per request
+MAX_DOCUMENTS = 2048  # per request
 
 
 def routes(service: Service) -> list[Route]:
@@ -48,8 +48,8 @@ def _texts(name: str, documents: Any) -> list[str]:
     """Checks documents: strings, or objects with a text."""
     if not isinstance(documents, list):
         raise ApiError(400, f"{name} is of type {type(documents).__name__}; it must be a list of strings", param=name)
-    if len(documents) > MOST_DOCUMENTS:
-        count = f"{name} has {len(documents):,} entries; send at most {MOST_DOCUMENTS:,} at a time"
+    if len(documents) > MAX_DOCUMENTS:
+        count = f"{name} has {len(documents):,} entries; send at most {MAX_DOCUMENTS:,} at a time"
         raise ApiError(400, count, param=name)
     found = []
     for at, one in enumerate(documents):

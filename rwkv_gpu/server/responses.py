@@ -96,7 +96,7 @@ async def responses(service: Service, call: Call) -> Response:
     running = await service.begin(
         call, name, lambda llm, **more: llm.prepare_chat_completion(**asked | more), asked["messages"]
     )
-    made = Made(call.body, served.name, f"resp_{unique()}")
+    made = ResponseData(call.body, served.name, f"resp_{unique()}")
 
     def keep(response: Json) -> None:
         if stores:
@@ -113,7 +113,7 @@ async def responses(service: Service, call: Call) -> Response:
 
 
 @dataclass(frozen=True)
-class Made:
+class ResponseData:
     """One response: the data shared by all its forms."""
 
     body: Json
@@ -175,7 +175,7 @@ class Numbered:
         return b"event: " + kind.encode() + b"\ndata: " + content + b"\n\n"
 
 
-async def _events(running: Running, made: Made, keep: Callable[[Json], None]) -> AsyncGenerator[bytes]:
+async def _events(running: Running, made: ResponseData, keep: Callable[[Json], None]) -> AsyncGenerator[bytes]:
     numbered, output, begun, told = Numbered(), Output(), made.begun(), dict[str, Json]()
     yield numbered.events([("created", {"response": begun}), ("in_progress", {"response": begun})])
     async for chunk in chunks_of(running):

@@ -17,7 +17,7 @@ from .service import Service
 BACKLOG = 2048  # connections waiting to be accepted
 GRACE = 0.5  # seconds from the end of the last request until the process ends
 TO_STORE = 0.25  # share of the drain time for writing states, if there is a store
-HURRIED = 1.0  # seconds until the process has ended after a second signal
+FORCED_EXIT_SECONDS = 1.0  # seconds until the process has ended after a second signal
 
 
 class Runner:
@@ -62,8 +62,8 @@ class Runner:
         if self._loop is None:
             os._exit(130)
         if self.service.draining:
-            threading.Timer(HURRIED, os._exit, (1,)).start()
-            call_soon(self._loop, self._hurry)
+            threading.Timer(FORCED_EXIT_SECONDS, os._exit, (1,)).start()
+            call_soon(self._loop, self._end_at_once)
             return
         self.service.draining = True
         call_soon(self._loop, self._begin_to_end)
@@ -71,7 +71,7 @@ class Runner:
     def _begin_to_end(self) -> None:
         self._ending = asyncio.create_task(self._drain())
 
-    def _hurry(self) -> None:
+    def _end_at_once(self) -> None:
         self.service.end_all()
         self._server.should_exit = self._server.force_exit = True
 

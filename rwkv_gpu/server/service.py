@@ -27,7 +27,7 @@ from rwkv_gpu.mcp.client import ToolServers
 from rwkv_gpu.text.budget import Exceeded, Limits
 from rwkv_gpu.text.interruption import interruptible
 
-from .answers import Answers, Inbox, News
+from .answers import Answers, Inbox, Updates
 from .batch_jobs import Batches
 from .call import Call, Json
 from .catalogue import Catalogue, ServedModel
@@ -70,21 +70,21 @@ class Running:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> News:
+    async def __anext__(self) -> Updates:
         """Returns all events of the answers that have arrived."""
         try:
-            news = await self.answers.next()
+            updates = await self.answers.next()
         except (DeviceLost, Closed):
             self.service.lost(self.model, self.llm)
             raise
-        if not news:
+        if not updates:
             raise StopAsyncIteration
         count = 0
-        for _, one in news:
+        for _, one in updates:
             count += type(one) is Event
         if count:
             self._count(count)
-        return news
+        return updates
 
     def _count(self, events: int) -> None:
         """Counts new events, and the time that the client waited for them."""

@@ -10,9 +10,9 @@ from rwkv_gpu.llm.unique import unique
 from .errors import ApiError
 
 MOST = 1024  # files of a key
-MOST_BYTES = 64 << 20  # size limit for the files of a key
-MOST_OF_ALL = 16384
-MOST_BYTES_OF_ALL = 256 << 20
+MAX_BYTES = 64 << 20  # size limit for the files of a key
+MAX_OF_ALL = 16384
+MAX_BYTES_OF_ALL = 256 << 20
 KEPT = 7 * 24 * 3600  # seconds until a file is removed
 
 
@@ -46,10 +46,10 @@ class StoredFiles:
     def add(self, file: File, content: bytes = b"") -> File:
         """Stores a file; refuses it if there is no room."""
         self._expire()
-        if len(self._of(file.owner)) >= MOST or len(self._found) >= MOST_OF_ALL:
+        if len(self._of(file.owner)) >= MOST or len(self._found) >= MAX_OF_ALL:
             raise ApiError(
                 413,
-                f"a key may have {MOST:,} files, and all keys together {MOST_OF_ALL:,}; delete some",
+                f"a key may have {MOST:,} files, and all keys together {MAX_OF_ALL:,}; delete some",
                 code="no_room",
             )
         self._found[file.id] = file
@@ -63,8 +63,8 @@ class StoredFiles:
     def append(self, file: File, piece: bytes) -> None:
         """Writes to the end of a file."""
         mine, everything = self._nbytes[file.owner], self._nbytes.total()
-        if mine + len(piece) > MOST_BYTES or everything + len(piece) > MOST_BYTES_OF_ALL:
-            raise ApiError(413, f"files may take {MOST_BYTES:,} bytes for each key; delete some", code="no_room")
+        if mine + len(piece) > MAX_BYTES or everything + len(piece) > MAX_BYTES_OF_ALL:
+            raise ApiError(413, f"files may take {MAX_BYTES:,} bytes for each key; delete some", code="no_room")
         file.pieces.append(piece)
         file.nbytes += len(piece)
         if file.id in self._found:

@@ -8,7 +8,7 @@ from .call import Json, dumps
 from .errors import ApiError
 
 MOST = 1024  # responses
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Stored:
 class StoredResponses:
     """The latest responses. New ones replace the oldest. A response is visible to its owner only."""
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(self, most: int = MOST, max_bytes: int = MAX_BYTES) -> None:
+        self._most, self._max_bytes = most, max_bytes
         self._found: OrderedDict[str, Stored] = OrderedDict()
         self._items: dict[str, Stored] = {}  # by the ids of output items
         self._nbytes = 0
@@ -33,12 +33,12 @@ class StoredResponses:
     def add(self, owner: bytes, response: Json, items: list[Any]) -> None:
         """Stores a response, unless it is larger than the store."""
         nbytes = len(dumps([response, items]))
-        if nbytes > self._most_bytes:
+        if nbytes > self._max_bytes:
             return
         stored = self._found[response["id"]] = Stored(owner, response, items, nbytes)
         self._items |= {item["id"]: stored for item in response["output"]}
         self._nbytes += nbytes
-        while len(self._found) > self._most or self._nbytes > self._most_bytes:
+        while len(self._found) > self._most or self._nbytes > self._max_bytes:
             self._remove(next(iter(self._found)))
 
     def get(self, id: str, owner: bytes, param: str | None = None) -> Stored:

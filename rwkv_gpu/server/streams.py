@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from .call import EVENT_STREAM
 from .errors import ApiError
 
-MOST_BYTES = 1 << 20  # bytes of events that a stream keeps
-MOST_STREAMS = 256
+MAX_BYTES = 1 << 20  # bytes of events that a stream keeps
+MAX_STREAMS = 256
 PATIENCE = 60.0  # seconds that a stream continues without a reader; also seconds that it is kept after its end
 BREAK = b"\n\n"  # between events
 LINE = b"\n"  # between lines of JSON. These have no numbers: clients count lines
@@ -34,7 +34,7 @@ class Recording:
     readers: int = 0
     events: deque[tuple[int, bytes]] = field(default_factory=deque, repr=False)
     nbytes: int = 0
-    news: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     timer: asyncio.TimerHandle | None = None
 
     def add(self, piece: bytes) -> None:
@@ -45,19 +45,19 @@ class Recording:
             numbered = b"id: %d\n%s\n\n" % (self.last, event) if are_events else event + LINE
             self.events.append((self.last, numbered))
             self.nbytes += len(numbered)
-        while self.nbytes > MOST_BYTES:
+        while self.nbytes > MAX_BYTES:
             self.nbytes -= len(self.events.popleft()[1])
-        self._tell()
+        self._wake_readers()
 
     def end(self) -> None:
         """Ends the recording."""
         self.ended = True
-        self._tell()
+        self._wake_readers()
 
     async def read(self, after: int) -> AsyncGenerator[bytes]:
         """Yields the events after number `after`: stored ones, then new ones."""
         while True:
-            news = self.news
+            changed = self.changed
             if self.events and self.events[0][0] > after + 1:
                 raise ApiError(
                     410, f"event {after + 1} of this stream is no longer stored; ask again", code="stream_gone"
@@ -74,11 +74,11 @@ class Recording:
             elif self.ended:
                 return
             else:
-                await news.wait()
+                await changed.wait()
 
-    def _tell(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+    def _wake_readers(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 class Streams:
@@ -92,10 +92,10 @@ class Streams:
 
     def open(self, owner: bytes, stop: Callable[[], None], media_type: bytes = EVENT_STREAM) -> Recording:
         """Opens a recording; if there are too many, it replaces the oldest ended one."""
-        if len(self._recordings) >= MOST_STREAMS:
+        if len(self._recordings) >= MAX_STREAMS:
             ended = next((one for one in self._recordings.values() if one.ended), None)
             if ended is None:
-                raise ApiError(429, f"{MOST_STREAMS} streams can be resumed at a time; ask again later", retry_after=5)
+                raise ApiError(429, f"{MAX_STREAMS} streams can be resumed at a time; ask again later", retry_after=5)
             self.drop(ended)
         recording = Recording(owner, stop, media_type)
         recording.timer = self._later(recording)

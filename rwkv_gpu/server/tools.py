@@ -11,7 +11,7 @@ from .openai import FAMILY
 from .routes import Route, get, post
 from .service import Service
 
-MOST_CALLS = 32  # maximum calls at the same time
+MAX_CALLS = 32  # maximum calls at the same time
 
 
 def routes(service: Service) -> list[Route]:
@@ -39,8 +39,8 @@ async def call_tool(service: Service, call: Call) -> Response:
     tool = None if servers is None else await service.work(partial(servers.tool, name))
     if servers is None or tool is None:
         raise ApiError(404, f"there is no tool {name[:100]!r} here; GET /v1/mcp/tools lists them", param="name")
-    if service.tool_calls >= MOST_CALLS:
-        raise ApiError(429, f"{MOST_CALLS} calls of tools are running", retry_after=5)
+    if service.tool_calls >= MAX_CALLS:
+        raise ApiError(429, f"{MAX_CALLS} calls of tools are running", retry_after=5)
     service.tool_calls += 1
     try:
         found = await asyncio.wrap_future(servers.begin(name, arguments))

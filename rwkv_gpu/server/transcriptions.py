@@ -79,8 +79,8 @@ def _usage(completion: Completion) -> Json:
 
 async def _events(running: Running) -> AsyncGenerator[bytes]:
     """Yields the text as it arrives, in OpenAI's events."""
-    async for news in running:
-        texts = "".join(one.text for _, one in news if isinstance(one, Event) and not one.thinking)
+    async for updates in running:
+        texts = "".join(one.text for _, one in updates if isinstance(one, Event) and not one.thinking)
         if texts:
             yield event({"type": "transcript.text.delta", "delta": texts})
     completion = running.answers.each[0].completion

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..replace_file import put_in_place
 from ..writer_lock import WINDOWS
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
+from .store import DEFAULT_AGE, DEFAULT_BYTES, EvictionPolicy, StoreDown
 
 SUFFIX = ".state"
 KEY = "key"  # the file of the secret
@@ -44,7 +44,7 @@ class DirectoryStore:
         self._path = Path(path)
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._tidying = Tidying(max_bytes, max_age)
+        self._tidying = EvictionPolicy(max_bytes, max_age)
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except (OSError, ValueError) as error:

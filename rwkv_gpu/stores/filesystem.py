@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import BadInput, MissingExtra
 from .directory import GONE, name_value
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
+from .store import DEFAULT_AGE, DEFAULT_BYTES, EvictionPolicy, StoreDown
 
 SUFFIX = ".state"
 STAMP = struct.Struct("<d")  # time of storing, which some filesystems do not record
@@ -32,7 +32,7 @@ class FilesystemStore:
             raise MissingExtra.of("a store at such a URL needs fsspec", "fsspec") from None
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._tidying = Tidying(max_bytes, max_age)
+        self._tidying = EvictionPolicy(max_bytes, max_age)
         try:
             filesystem, path = fsspec.url_to_fs(url, **options)
             filesystem.makedirs(path, exist_ok=True)

@@ -11,7 +11,7 @@ from ..errors import RwkvGpuError
 T = TypeVar("T")
 DEFAULT_BYTES = 4 << 30
 DEFAULT_AGE = 7 * 86400.0  # seconds
-TIDY = 32  # entries are checked after every 1/32 of the maximum bytes written
+CHECKS_PER_LIMIT = 32  # entries are checked after every 1/32 of the maximum bytes written
 
 
 class StoreDown(RwkvGpuError):
@@ -70,7 +70,7 @@ class Bounded(Generic[T]):
         self.nbytes -= self._values.pop(key)[1]
 
 
-class Tidying:
+class EvictionPolicy:
     """Decides when a store checks its entries, and which to evict.
 
     With several writers, no process knows the total size.
@@ -86,7 +86,7 @@ class Tidying:
         """True if a check is due, now that `nbytes` more bytes were written."""
         with self._lock:
             self._written += nbytes
-            due = self._written >= self._max_bytes // TIDY
+            due = self._written >= self._max_bytes // CHECKS_PER_LIMIT
             if due:
                 self._written = 0
             return due

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadInput, MissingExtra
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
+from .store import DEFAULT_AGE, DEFAULT_BYTES, EvictionPolicy, StoreDown
 
 PREFIX = "rwkv-gpu:"
 USED, SIZES = "rwkv-gpu/used", "rwkv-gpu/sizes"  # for each value: time of its last use, and its size
@@ -27,7 +27,7 @@ class ValkeyStore:
             raise MissingExtra.of("a store in Valkey needs valkey", "valkey") from None
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._tidying = Tidying(max_bytes, max_age)
+        self._tidying = EvictionPolicy(max_bytes, max_age)
         self._failed: Any = valkey.exceptions.ValkeyError
         try:
             self._client: Any = valkey.Valkey.from_url(

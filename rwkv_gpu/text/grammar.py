@@ -25,7 +25,7 @@ Words = npt.NDArray[np.uint32]
 HIDDEN = b"\xff"  # llguidance does not match tokens that begin with this byte as text
 REMEMBERED = 64  # bytes searched for the end of the reasoning
 LONGEST = 1 << 20  # characters of a form
-MOST_NAMES = 256  # texts of a grammar that may be names of tokens
+MAX_NAMES = 256  # texts of a grammar that may be names of tokens
 ENDLESS = 1 << 40  # tokens, if no budget is known
 
 
@@ -126,7 +126,7 @@ class Grammars:
     def _named_tokens(self, form: Form) -> tuple[tuple[str, int], ...]:
         """The tokens that a GBNF grammar names by their text, such as <think>."""
         names = sorted(token_names(form.source)) if form.kind == "gbnf" else []
-        found = ((name, self._tokenizer.encode(name, parse=True)) for name in names[:MOST_NAMES])
+        found = ((name, self._tokenizer.encode(name, parse=True)) for name in names[:MAX_NAMES])
         return tuple((name, ids[0]) for name, ids in found if len(ids) == 1)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 LONGEST = 4096  # bytes of an end that is searched for
 NEAR = 32  # if more tokens are left than the end takes plus this, untested tokens are allowed
 FAR = 256  # with this many tokens left, and four times what the end takes, tokens are not tested
-OFTEN = 16  # an end is searched again after this many tokens
+SEARCH_INTERVAL = 16  # an end is searched again after this many tokens
 CLASSES = 48  # classes of tokens tested, those with the most tokens first
 SEARCHES = 8  # tokens per step for which another end is searched
 KNOWN = 64  # masks whose effect on the end is remembered
@@ -145,7 +145,7 @@ class Closing:
         self._text = Text()
         self._end: list[int] = []
         self._length = 0  # tokens of the end when it was last searched
-        self._age = OFTEN  # tokens since then
+        self._age = SEARCH_INTERVAL  # tokens since then
         self._mask = b""  # the grammar's mask at that time
         self._within = False  # whether all tokens since then are inside the same string
         # By mask: how many more tokens the end takes after a token
@@ -168,10 +168,10 @@ class Closing:
         if self._opening:
             return mask
         self._age += 1
-        if left > FAR + 4 * self._length and self._age < OFTEN:
+        if left > FAR + 4 * self._length and self._age < SEARCH_INTERVAL:
             return mask
         # Inside a string, a token changes only the number of tokens that are left.
-        known = self._within and mask == self._mask and self._age < OFTEN
+        known = self._within and mask == self._mask and self._age < SEARCH_INTERVAL
         if not known or left < self._length + NEAR:
             self._mask, self._within = b"", True
             length = self._find(matcher)

@@ -20,7 +20,7 @@ class Document:
     total: int
 
 
-def pages_of(source: bytes, name: str, most_pages: int | None = None, most_text: int | None = None) -> Document:
+def pages_of(source: bytes, name: str, max_pages: int | None = None, max_text: int | None = None) -> Document:
     """The first pages of a file, up to these limits of pages and characters. Raises BadInput if it cannot be read."""
     pypdf = find_pypdf()
     damaged = (pypdf.errors.PyPdfError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
@@ -29,8 +29,8 @@ def pages_of(source: bytes, name: str, most_pages: int | None = None, most_text:
         reader = pypdf.PdfReader(io.BytesIO(source))
         if reader.is_encrypted and not reader.decrypt(""):
             raise BadInput(f"{name} needs a password; save it without one first")
-        pages, left = list[str](), most_text
-        for page in reader.pages[:most_pages]:
+        pages, left = list[str](), max_text
+        for page in reader.pages[:max_pages]:
             pages.append(page.extract_text()[:left])
             if left is not None:
                 left -= len(pages[-1])
@@ -56,7 +56,7 @@ def find_pypdf() -> Any:
     return pypdf
 
 
-def main(name: str, memory: int, most_pages: int, most_text: int) -> None:
+def main(name: str, memory: int, max_pages: int, max_text: int) -> None:
     """Writes the document in standard input as JSON, or the reason why it cannot be read."""
     import signal
 
@@ -67,7 +67,7 @@ def main(name: str, memory: int, most_pages: int, most_text: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         limit_memory(memory)
         try:
-            document = pages_of(sys.stdin.buffer.read(), name, most_pages, most_text)
+            document = pages_of(sys.stdin.buffer.read(), name, max_pages, max_text)
             json.dump({"pages": document.pages, "total": document.total}, target)
         except BadInput as error:
             json.dump({"error": str(error)}, target)

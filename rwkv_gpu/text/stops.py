@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rwkv_gpu.errors import BadInput
 
 MOST = 1_000  # stop strings per request
-MOST_CHARACTERS = 1 << 14  # total characters
+MAX_CHARACTERS = 1 << 14  # total characters
 
 
 def check_stops(stops: Sequence[str]) -> None:
@@ -18,10 +18,10 @@ def check_stops(stops: Sequence[str]) -> None:
         if not isinstance(stop, str) or not stop:
             raise BadInput(f"stop holds {stop!r}; it must be strings of at least one character")
     characters = sum(map(len, stops))
-    if len(stops) > MOST or characters > MOST_CHARACTERS:
+    if len(stops) > MOST or characters > MAX_CHARACTERS:
         raise BadInput(
             f"stop has {len(stops):,} strings of {characters:,} characters; "
-            f"at most {MOST:,} strings of {MOST_CHARACTERS:,} characters in total are allowed"
+            f"at most {MOST:,} strings of {MAX_CHARACTERS:,} characters in total are allowed"
         )
 
 

@@ -13,7 +13,7 @@ from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_scores, read_
 DEFAULTS = Defaults(bos=1, eos=2)
 SCALE = 10_000  # scores are compared as integers in units of 1/SCALE
 OF_BYTES = 10_000_000  # cost of a character encoded as bytes
-DEAREST = 20_000_000  # tokens with this cost or more are not used
+MAX_COST = 20_000_000  # tokens with this cost or more are not used
 MARK = "\ufeff"  # byte order mark, which is not text
 _CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # kinds of tokens that plain text never becomes
 
@@ -29,7 +29,7 @@ class UnigramTokenizer(Tokenizer):
         scores = read_scores(metadata, len(vocabulary)).tolist()
         for token, (text, kind, score) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, scores, strict=True)):
             cost = _cost(score)
-            if kind not in _CUT and cost < DEAREST:
+            if kind not in _CUT and cost < MAX_COST:
                 self._pieces[text] = cost, token
                 for end in range(1, len(text)):
                     self._pieces.setdefault(text[:end], None)

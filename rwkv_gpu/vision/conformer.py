@@ -80,7 +80,7 @@ class ConformerTower(MediaTower):
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - rows have no ids
         g = with_clips(g, self.clips)
-        x = g.linear(g.given(POSITIONS), self.embed, bias=self.bias)
+        x = g.linear(g.step_input(POSITIONS), self.embed, bias=self.bias)
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 x = layer_rows(g, layer, x)
@@ -98,7 +98,7 @@ def layer_rows(g: Ops[Tensor], layer: Layer, x: Tensor) -> Tensor:
 def relative_attention(g: Ops[Tensor], p: RelativeAttention, x: Tensor) -> Tensor:
     """x + output(attention(q, k, v)), where q and k also hold the waves that give the part of distances"""
     q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
-    return output(g, p.output, attend_by_distance(g, p, q, k, v, g.given(ANGLES)), x)
+    return output(g, p.output, attend_by_distance(g, p, q, k, v, g.step_input(ANGLES)), x)
 
 
 def attend_by_distance(g: Ops[Tensor], p: RelativeAttention, q: Tensor, k: Tensor, v: Tensor, angles: Tensor) -> Tensor:

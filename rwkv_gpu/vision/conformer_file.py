@@ -166,9 +166,9 @@ class ConformerFile(SoundFile):
         before, after = (f"{at}.{name}" for name in self.family.norms)
         name = f"{at}.conv_dw.weight"
         count, bias = tensors.dimension(name, 1), None
-        if not 2 <= count <= MOST_TAPS or (self.family.centred and count % 2 == 0):
+        if not 2 <= count <= MAX_TAPS or (self.family.centred and count % 2 == 0):
             kind = "an odd number" if self.family.centred else "a number"
-            raise tensors.bad(f"tensor '{name}'", f"{count} columns", f"{kind} from 2 to {MOST_TAPS}")
+            raise tensors.bad(f"tensor '{name}'", f"{count} columns", f"{kind} from 2 to {MAX_TAPS}")
         taps: Weight
         if self.family.centred and f"{after}_mean" in tensors:  # then a batch norm with the moments of training
             scale, mean, var = ((f"{after}{part}", (width,)) for part in (".weight", "_mean", "_var"))
@@ -281,7 +281,7 @@ def _gemma(source: SoundFile) -> Projector:
     )
 
 
-MOST_TAPS = 64  # of a convolution
+MAX_TAPS = 64  # of a convolution
 LFM_SECONDS, LFM_WIDTH = 150, 512
 PARAKEET_SECONDS, PARAKEET_WIDTH, PARAKEET_EPS = 100, 1024, 1e-6
 LFM_STEMS = tuple(f"a.conv1d.{number}" for number in (0, 2, 3, 5, 6))

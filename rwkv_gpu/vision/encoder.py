@@ -36,9 +36,9 @@ from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
 Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
 AnyTower = Tower | SamTower | SoundTower | ConformerTower
-MOST_KEPT = 256 << 20  # bytes of rows of earlier images
+MAX_KEPT = 256 << 20  # bytes of rows of earlier images
 SIZES_KEPT = 4  # number of image sizes whose positions are kept
-LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
+MIN_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
 
 def tower_bytes(encoder: "TowerEncoder") -> int:
@@ -100,7 +100,7 @@ class TowerEncoder(ABC):
             self._kept[key] = found
             self._release_if_short()
         self._kept.move_to_end(key)
-        while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MOST_KEPT:
+        while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MAX_KEPT:
             self._kept.popitem(last=False)
         return found
 
@@ -109,7 +109,7 @@ class TowerEncoder(ABC):
         given, outputs = self.inputs(image, tile)
         rows = len(next(iter(given.values())))
         batch = Batch.of([(0, 0, [row % self.ids for row in range(rows)])])
-        return Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given)
+        return Batch(batch.ids, batch.segments, tuple(outputs.tolist()), extra_inputs=given)
 
     def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
         """The rows of one tile."""
@@ -126,7 +126,7 @@ class TowerEncoder(ABC):
     def _release_if_short(self) -> None:
         """Unloads the tower if little memory is free. The next new image loads it again."""
         free = host_available() if self.device is None else device_available(self.device)
-        if free is not None and free < LEAST_FREE:
+        if free is not None and free < MIN_FREE:
             self.release()
             gc.collect()  # plans and runners refer to each other
 

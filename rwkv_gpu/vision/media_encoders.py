@@ -21,7 +21,7 @@ from .projector import Vision
 from .projector_names import projectors_next_to
 from .towers import deepstack
 
-MOST_CANDIDATES = 16  # projectors in a folder that are tried
+MAX_CANDIDATES = 16  # projectors in a folder that are tried
 CONTIGUOUS = (
     "qwen2vl",
     "glm4",
@@ -84,7 +84,7 @@ def _plane(vision: Vision, file: GGUFFile, model: Contents, arch: str) -> PlaneR
 
 def find_projector(file: GGUFFile, model: Contents) -> MediaProjector | None:
     """The projector of a model in the same folder: a file with mmproj in its name; None if no such file fits."""
-    for name in projectors_next_to(file.path)[:MOST_CANDIDATES]:
+    for name in projectors_next_to(file.path)[:MAX_CANDIDATES]:
         try:
             projector = read_projector(file.path.with_name(name))
             check_projector(projector, file, model)

@@ -41,9 +41,9 @@ class MediaProjector:
         return b"".join(part.identity for part in self.parts)
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """The smallest chunk size: the rows of an image if each of them attends to the whole image, else 0."""
-        return 0 if self.vision is None else self.vision.least_rows
+        return 0 if self.vision is None else self.vision.min_rows
 
     def encoders(self, device: Device | None) -> tuple[Encoder | None, SoundEncoder | None]:
         """The encoders for images and for sounds on a device; without a device, in numpy."""

@@ -19,11 +19,11 @@ from ..errors import BadInput, MissingExtra
 from .sizes import LONGEST, Filter, Preparation, Size, inside
 
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
-MOST_BYTES = 64 << 20  # maximum size of an encoded image
-MOST_PIXELS = 1 << 26  # maximum size of a decoded image
-LIMIT = f"{LONGEST:,} on a side and {MOST_PIXELS:,} in all"
-MOST_SLOW_BYTES = 2 << 20  # maximum size of an encoded image that Pillow decodes in Python
-MOST_SCANS = 100  # maximum number of scans of a JPEG file, as each of them goes through all pixels
+MAX_BYTES = 64 << 20  # maximum size of an encoded image
+MAX_PIXELS = 1 << 26  # maximum size of a decoded image
+LIMIT = f"{LONGEST:,} on a side and {MAX_PIXELS:,} in all"
+MAX_SLOW_BYTES = 2 << 20  # maximum size of an encoded image that Pillow decodes in Python
+MAX_SCANS = 100  # maximum number of scans of a JPEG file, as each of them goes through all pixels
 BAND = 256  # rows of 16-bit and float pixels that are converted at once
 TILE_SIZE = 322, 323  # tags of a TIFF file: width and length of a tile
 FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM"
@@ -136,7 +136,7 @@ def read_file(source: str | os.PathLike[str], remedy: str) -> bytes:
                 remedy = "download it first"
             raise BadInput(f"{source}: is not a file; {remedy}")
         with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -144,8 +144,8 @@ def read_file(source: str | os.PathLike[str], remedy: str) -> bytes:
 def _decoded(data: bytes, where: str) -> npt.NDArray[np.uint8]:
     """The pixels of an encoded image, whose size is checked before it is decoded."""
     image = _pillow()
-    if len(data) > MOST_BYTES:
-        raise BadInput(f"{where} has more than {MOST_BYTES >> 20} MiB; make it smaller")
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{where} has more than {MAX_BYTES >> 20} MiB; make it smaller")
 
     def decode() -> npt.NDArray[np.uint8]:
         with warnings.catch_warnings():
@@ -178,9 +178,9 @@ def _check_work(opened: Any, data: bytes, where: str) -> None:
     """Refuses files of few bytes or pixels that take much time or memory to decode."""
     if opened.format == "TIFF" and all(tag in opened.tag_v2 for tag in TILE_SIZE):
         _check_size(Size(*(opened.tag_v2[tag] for tag in TILE_SIZE)), f"{where}: a tile of the file")
-    if opened.format in ("JPEG", "MPO") and data.count(b"\xff\xda") > MOST_SCANS:
-        raise BadInput(f"{where} has more than {MOST_SCANS} scans; save it again")
-    if len(data) > MOST_SLOW_BYTES and any(tile[0] in _pillow().DECODERS for tile in opened.tile):
+    if opened.format in ("JPEG", "MPO") and data.count(b"\xff\xda") > MAX_SCANS:
+        raise BadInput(f"{where} has more than {MAX_SCANS} scans; save it again")
+    if len(data) > MAX_SLOW_BYTES and any(tile[0] in _pillow().DECODERS for tile in opened.tile):
         raise BadInput(f"{where} is a {opened.format} file of a kind that takes long to decode; save it as PNG")
 
 
@@ -220,6 +220,6 @@ def _checked_array(array: npt.NDArray[Any], where: str) -> npt.NDArray[np.uint8]
 
 
 def _check_size(size: Size, where: str) -> None:
-    if min(size) < 1 or max(size) > LONGEST or size.width * size.height > MOST_PIXELS:
+    if min(size) < 1 or max(size) > LONGEST or size.width * size.height > MAX_PIXELS:
         shape = f"{size.width:,} x {size.height:,}"
         raise BadInput(f"{where} has {shape} pixels; the limit is {LIMIT}, so make it smaller")

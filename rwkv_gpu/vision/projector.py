@@ -13,7 +13,7 @@ from .families import FAMILIES
 from .family import Family, Frame
 from .sam import Sam, take_sam
 from .sizes import LONGEST, Preparation, Size, grids
-from .tiles import MOST_TILES, any_shape, best_shape, longest_side, slices
+from .tiles import MAX_TILES, any_shape, best_shape, longest_side, slices
 from .tower_file import TABLE, TowerFile, family_of, identity_of
 from .towers import Tower
 
@@ -49,9 +49,9 @@ class Vision:
         return "" if self.width in self.family.causal_widths else self.family.whole
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """The smallest number of rows per step: those of an image, if each of them attends to the whole image."""
-        return self.preparation.most_patches // self.preparation.merge**2 if self.whole else 0
+        return self.preparation.max_patches // self.preparation.merge**2 if self.whole else 0
 
     @property
     def head_size(self) -> int:
@@ -116,8 +116,8 @@ def _preparation(source: TowerFile) -> Preparation:
 def _tiles(source: TowerFile) -> tuple[int, int]:
     """The minimum and maximum number of tiles of an image."""
     low, high = source.family.tiles
-    fewest = source.file.int("clip.vision.preproc_min_tiles", low=1, high=MOST_TILES, default=low)
-    return fewest, source.file.int("clip.vision.preproc_max_tiles", low=fewest, high=MOST_TILES, default=max(low, high))
+    fewest = source.file.int("clip.vision.preproc_min_tiles", low=1, high=MAX_TILES, default=low)
+    return fewest, source.file.int("clip.vision.preproc_max_tiles", low=fewest, high=MAX_TILES, default=max(low, high))
 
 
 def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
@@ -127,7 +127,7 @@ def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
         return ()
     numbers = [int(number) for number in source.file.ints(key)]
     shapes = tuple(Size(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=False))
-    fits = all(min(shape) > 0 and shape.width * shape.height <= MOST_TILES * side**2 for shape in shapes)
+    fits = all(min(shape) > 0 and shape.width * shape.height <= MAX_TILES * side**2 for shape in shapes)
     if not fits or len(numbers) % 2 or any(number % side for number in numbers):
         raise source.tensors.bad(f"metadata key '{key}'", f"{numbers[:8]}", f"pairs of multiples of {side}")
     return shapes
@@ -135,7 +135,7 @@ def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
 
 def _longest(source: TowerFile, side: int) -> int:
     """The pixels of the longer side of a tiled image."""
-    key, most = "clip.vision.preproc_image_size", side * int(MOST_TILES**0.5)
+    key, most = "clip.vision.preproc_image_size", side * int(MAX_TILES**0.5)
     return source.file.int(key, low=1, high=most) if key in source.file.metadata else 0
 
 
@@ -169,7 +169,7 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
     for tap in taps.values():
         if tap.width != out:
             raise BadFile(f"{source.file.path}: deepstack rows have {tap.width} numbers, expected {out}")
-    most = preparation.most_patches // (source.block if source.family.sam else 1)
+    most = preparation.max_patches // (source.block if source.family.sam else 1)
     most = max(most + (SUMMARY in tensors), projector.queries)
     return (
         Tower(tuple(tensors.taken), patches, bias, layers, *norms, projector, most, learned, taps, source.clips),

@@ -76,13 +76,13 @@ class SamTower:
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - rows have no ids
         """The rows of patches by name, [R, C]"""
-        x = g.add(g.linear(g.given(PATCHES), self.embed, bias=self.bias), g.given(POSITIONS))
+        x = g.add(g.linear(g.step_input(PATCHES), self.embed, bias=self.bias), g.step_input(POSITIONS))
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 p = layer.attention
-                h = g.scale_rows(normed(g, x, p.norm), g.given(INSIDE))
+                h = g.scale_rows(normed(g, x, p.norm), g.step_input(INSIDE))
                 q, k, v = g.linears([h, h, h], p.qkv, bias=p.biases)
-                x = output(g, p.output, attend_by_distance(g, p, q, k, v, g.given(layer.angles)), x)
+                x = output(g, p.output, attend_by_distance(g, p, q, k, v, g.step_input(layer.angles)), x)
                 x = feed_forward(g, layer.feed, x)
         return {EMBEDDED: normed(g, g.linear(g.pick(x), self.matrix), self.norm)}
 

@@ -19,15 +19,15 @@ import numpy.typing as npt
 from ..errors import BadInput, MissingExtra
 from .mel import RATE
 from .pixels import HELP as PICTURES
-from .pixels import MOST_BYTES, Picture, picture_of, read_file
+from .pixels import MAX_BYTES, Picture, picture_of, read_file
 from .pixels import encoded as encoded_picture
 from .sizes import Size
 
 Floats = npt.NDArray[np.float32]
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, or mono samples at 16 kHz
-MOST_SECONDS = 2400
-MOST_CHANNELS = 32
-MOST_NUMBERS = MOST_SECONDS * 96_000  # of all channels
+MAX_SECONDS = 2400
+MAX_CHANNELS = 32
+MAX_NUMBERS = MAX_SECONDS * 96_000  # of all channels
 RATES = 4000, 384_000
 LOUDEST = 1000.0  # magnitude of a sample; full scale is 1
 FORMATS = "WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU"
@@ -110,8 +110,8 @@ def _recording(samples: Floats, where: str, file: bytes | None = None) -> Record
 
 
 def _check_length(seconds: float, where: str) -> None:
-    if seconds > MOST_SECONDS:
-        raise BadInput(f"{where} is longer than {MOST_SECONDS // 60} minutes, the limit; cut it into parts")
+    if seconds > MAX_SECONDS:
+        raise BadInput(f"{where} is longer than {MAX_SECONDS // 60} minutes, the limit; cut it into parts")
     if seconds <= 0:
         raise BadInput(f"{where} has no samples; {HELP}")
 
@@ -127,14 +127,14 @@ def _soundfile() -> Any:
 def _decoded(data: bytes, where: str) -> Floats:
     """The samples of an encoded sound. Its length is checked before and during decoding."""
     soundfile = _soundfile()
-    if len(data) > MOST_BYTES:
-        raise BadInput(f"{where} has more than {MOST_BYTES >> 20} MiB; make it smaller")
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{where} has more than {MAX_BYTES >> 20} MiB; make it smaller")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
                 raise BadInput(f"{where} has the format {file.format}; {HELP}")
             rate, channels = file.samplerate, file.channels
-            if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MOST_CHANNELS:
+            if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MAX_CHANNELS:
                 raise BadInput(f"{where} has {channels} channels at {rate:,} Hz; convert it to mono at {RATE:,} Hz")
             return resampled(_blocks(file, where), rate)
     except BadInput:
@@ -151,8 +151,8 @@ def _blocks(file: Any, where: str) -> Iterator[Floats]:
         block = file.read(BLOCK, dtype="float32", always_2d=True)
         frames += len(block)
         _check_length(frames / file.samplerate, where)
-        if frames * file.channels > MOST_NUMBERS:
-            raise BadInput(f"{where} has more than {MOST_NUMBERS:,} samples; convert it to mono at {RATE:,} Hz")
+        if frames * file.channels > MAX_NUMBERS:
+            raise BadInput(f"{where} has more than {MAX_NUMBERS:,} samples; convert it to mono at {RATE:,} Hz")
         if not len(block):
             return
         yield block.mean(axis=1, dtype=np.float32)

@@ -52,7 +52,7 @@ class Preparation:
 
     def checked(self, size: Size, image: Size) -> Size:
         """The size in which a tower reads an image. Raises BadInput if it has too many patches."""
-        if size.width * size.height > self.most_patches * self.patch**2:
+        if size.width * size.height > self.max_patches * self.patch**2:
             raise BadInput(
                 f"an image of {image.width:,} x {image.height:,} pixels is too narrow for this model; crop it"
             )
@@ -77,7 +77,7 @@ class Preparation:
         return Size(target.width // self.patch, target.height // self.patch)
 
     @property
-    def most_patches(self) -> int:
+    def max_patches(self) -> int:
         """The maximum patches of an image. A narrow image can exceed the limit if its shorter side is one block."""
         if self.side:
             return (self.side // self.patch) ** 2

@@ -45,7 +45,7 @@ class SoundTower(MediaTower):
         return range(self.pool - 1, rows // each * each, each)
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - frames have no ids
-        x = self._convolved(g) if self.convolutions else g.given(POSITIONS)
+        x = self._convolved(g) if self.convolutions else g.step_input(POSITIONS)
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 x = layer_rows(g, layer, x)
@@ -63,10 +63,10 @@ class SoundTower(MediaTower):
     def _convolved(self, g: Ops[Tensor]) -> Tensor:
         """The rows after both convolutions, with positions: the transformer's input, [T, D]"""
         even, odd = (
-            g.gelu_erf(g.linear(g.given(name), self.convolutions[0], bias=self.biases[0])) for name in (EVEN, ODD)
+            g.gelu_erf(g.linear(g.step_input(name), self.convolutions[0], bias=self.biases[0])) for name in (EVEN, ODD)
         )
         x = g.concat(g.concat(g.shift(odd, self.states[0]), even), odd)  # frames 2t - 1, 2t and 2t + 1
-        return g.add(g.gelu_erf(g.linear(x, self.convolutions[1], bias=self.biases[1])), g.given(POSITIONS))
+        return g.add(g.gelu_erf(g.linear(x, self.convolutions[1], bias=self.biases[1])), g.step_input(POSITIONS))
 
 
 @dataclass(frozen=True)

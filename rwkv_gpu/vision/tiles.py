@@ -14,8 +14,8 @@ from .sizes import Preparation, Size, closest_grid, fitted, multiple, should_til
 
 Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
 LFM2_TILES = 2, 10  # minimum and maximum tiles of an image
-MOST_SLICES = 9
-MOST_TILES = 64  # maximum tiles of an image
+MAX_SLICES = 9
+MAX_TILES = 64  # maximum tiles of an image
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def longest_side(picture: Picture, how: Preparation) -> Cut:
     """
     side, (width, height) = how.side, picture.size
     if not how.longest:
-        size = fitted(picture.size, side, 0, MOST_TILES * side**2)
+        size = fitted(picture.size, side, 0, MAX_TILES * side**2)
         whole = stretched(picture.pixels, Size(side, side), "bicubic")
         return _squares(whole, bordered(picture.pixels, size, "bicubic"), side)
     shape = width / height
@@ -100,7 +100,7 @@ def slices(picture: Picture, how: Preparation) -> Cut:
     small = image.width * image.height <= side**2
     size = Size(*(multiple(length, how.step) for length in image)) if small else squared(image, how.step, side)
     whole = stretched(picture.pixels, how.checked(size, image), how.resampling)
-    grid, cell = sliced(image, how.step, side, MOST_SLICES)
+    grid, cell = sliced(image, how.step, side, MAX_SLICES)
     width, height = how.checked(cell, image)
     refined = bordered(picture.pixels, Size(grid.width * width, grid.height * height), how.resampling)
     return _squares(whole, refined, width, height)

@@ -156,12 +156,12 @@ class Tower(MediaTower):
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:
         g = with_clips(g, self.clips)
-        patches = x = g.given(PATCHES)
+        patches = x = g.step_input(PATCHES)
         for i, weight in enumerate(self.patches):
             x = g.linear(patches, weight, add=x) if i else g.linear(patches, weight, bias=self.patch_bias)
         x = normed(g, x, self.patch_norm)
         if self.learned_positions:
-            x = g.add(x, g.given(POSITIONS))
+            x = g.add(x, g.step_input(POSITIONS))
         x = normed(g, x, self.first_norm)
         tapped: list[tuple[Projector, Tensor]] = []
         for i, layer in enumerate(self.layers):
@@ -190,7 +190,7 @@ def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor, scale: Weight 
         q, k = (g.group_rms_norm(y, weight, heads, norms.eps) for y, weight in ((q, norms.q), (k, norms.k)))
         v = g.group_rms_norm(v, None, heads, norms.eps) if norms.v else v
     if p.pairing is not None:
-        angles, parts = g.given(ANGLES), p.turned_parts
+        angles, parts = g.step_input(ANGLES), p.turned_parts
         q, k = (g.turn(y, angles, heads * parts, p.pairing, parts) for y in (q, k))
     return added(g, p.output, attend(g, q, k, v, p.cache, p.how, p.size), x, scale)
 
@@ -287,7 +287,7 @@ class PairProjector(Projector):
     bias: Weight | None
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
-        return g.pick(g.linear(x, self.matrix, bias=self.bias, add=g.linear(g.given(PATCHES), self.first)))
+        return g.pick(g.linear(x, self.matrix, bias=self.bias, add=g.linear(g.step_input(PATCHES), self.first)))
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ class Resampler(Projector):
 
     def resample(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         v = normed(g, g.linear(x, self.reduce), self.norms[1])
-        q, k = g.embed(self.query, ids, norm=self.norms[0]), g.add(v, g.given(WAVES))
+        q, k = g.embed(self.query, ids, norm=self.norms[0]), g.add(v, g.step_input(WAVES))
         q, k, v = g.linears([q, k, v], self.qkv, bias=self.biases)
         return self.project(g, g.attention(q, k, v, self.caches[0], self.how))
 

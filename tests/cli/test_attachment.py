@@ -71,7 +71,7 @@ def test_an_unreadable_file_is_reported_in_one_line_and_adds_nothing(conversatio
 
 
 def test_a_large_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(attachment, "MOST_BYTES", 10)
+    monkeypatch.setattr(attachment, "MAX_BYTES", 10)
     (tmp_path / "a.txt").write_text("eleven char")
     with pytest.raises(BadInput, match="11 bytes"):
         attachment.file_text(tmp_path / "a.txt")

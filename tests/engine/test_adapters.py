@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
-from rwkv_gpu.engine.adapters import MOST_RANK, TABLE, Adapters, adapters_of
+from rwkv_gpu.engine.adapters import MAX_RANK, TABLE, Adapters, adapters_of
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
@@ -96,7 +96,7 @@ def adapted(model: str, specs, adapter=None, **how):
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         adapters = adapters_of(specs, file)
-        file.apart = adapters.apart
+        file.separate = adapters.separate
         if adapter is None:
             return HostRunner(file, load_model(file), adapters=adapters, **how)
         return GpuRunner(Device(adapter), file, load_model(file), adapters=adapters, **how)
@@ -106,7 +106,7 @@ def merged(model: str, adapters: Adapters, wanted: dict[str, float], **how) -> H
     """Loads the same model with merged matrices."""
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
-        file.apart = adapters.apart
+        file.separate = adapters.separate
         runner = HostRunner(file, load_model(file), **how)
     weights = dict(runner._weights)
     for weight in runner.model.weights:
@@ -312,9 +312,9 @@ def test_scales_ranks_and_changes_of_an_adapter_reach_their_limits_and_do_not_ex
     with pytest.raises(BadInput, match="exceed 16,384"):
         read("strong", largest=(128, -129))
     assert [read("wide", rank=rank).rank for rank in (1, 4, 5)] == [4, 4, 8]
-    assert read("wide", rank=MOST_RANK).rank == MOST_RANK
+    assert read("wide", rank=MAX_RANK).rank == MAX_RANK
     with pytest.raises(BadInput, match="has factors"):
-        read("wide", rank=MOST_RANK + 1)
+        read("wide", rank=MAX_RANK + 1)
 
 
 @pytest.mark.parametrize("what", BAD)

@@ -86,7 +86,7 @@ def test_a_rate_is_that_of_the_fastest_of_several_reads(monkeypatch):
         (1 << 40, True, 1 << 24),
     ):
         laps = iter([3.0, 0.25, 1.0])
-        monkeypatch.setattr(bus, "lap", lambda *_, laps=laps: next(laps))
+        monkeypatch.setattr(bus, "time_replay", lambda *_, laps=laps: next(laps))
         device = HostDevice(replace(LIMITS["h200"], max_binding=binding, software=software))
         assert memory_rate(device) == nbytes / 0.25
         assert max(buffer.nbytes for buffer in device.buffers) == nbytes

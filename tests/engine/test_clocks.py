@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from rwkv_gpu.engine.clocks import AGAIN, PAUSE, RAISING, SHARE, Clocks
+from rwkv_gpu.engine.clocks import PAUSE, RAISING, SHARE, TIMING_INTERVAL, Clocks
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.gpu.busy_loop import BusyLoop
@@ -53,7 +53,7 @@ def decoding() -> Decoding:
 
 
 def until_raised(decoding: Decoding) -> None:
-    end = decoding.now + RAISING + 2 * AGAIN
+    end = decoding.now + RAISING + 2 * TIMING_INTERVAL
     while decoding.now < end:
         decoding.token(0.001, 0.002)
 
@@ -77,8 +77,10 @@ def test_devices_are_kept_busy_for_as_long_as_their_clocks_rise(decoding):
     decoding.token(0.001, seconds)
     while decoding.now < begin + 4 * RAISING:
         assert decoding.token(0.001, seconds) == 2
-        seconds = 0.02 * 0.9 ** ((decoding.now - begin) / AGAIN)
-    assert all(loop.calibrated > 4 * RAISING / AGAIN * 0.8 for loop in decoding.loops), "loops are soon over otherwise"
+        seconds = 0.02 * 0.9 ** ((decoding.now - begin) / TIMING_INTERVAL)
+    assert all(loop.calibrated > 4 * RAISING / TIMING_INTERVAL * 0.8 for loop in decoding.loops), (
+        "loops are soon over otherwise"
+    )
     until_raised(decoding)
     assert decoding.token(0.001, seconds) == 0
 

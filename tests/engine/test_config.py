@@ -56,15 +56,15 @@ def test_an_option_has_a_minimum(name, least):
 
 
 @pytest.mark.parametrize(
-    ("look_ahead", "drafts", "rewind", "slack", "history", "apart"),
+    ("look_ahead", "drafts", "rewind", "slack", "history", "spacing"),
     [
         (0, 0, 0, 0, 2, 1), (1, 0, 0, 1, 3, 1), (2, 0, 0, 2, 4, 1), (3, 0, 0, 3, 4, 2), (15, 0, 0, 15, 4, 14),
         (3, 9, 0, 9, 4, 2), (3, 0, 9, 9, 11, 1), (3, 0, 1, 3, 4, 1),
     ],
 )  # fmt: skip
-def test_a_sequence_keeps_what_it_needs_to_go_back(look_ahead, drafts, rewind, slack, history, apart):
+def test_a_sequence_keeps_what_it_needs_to_go_back(look_ahead, drafts, rewind, slack, history, spacing):
     config = CacheConfig(64, 3, "f16", look_ahead=look_ahead, drafts=drafts, rewind=rewind, checkpoints=5, initial=1)
-    assert (config.slack, config.history, config.apart) == (slack + PAGE, history, apart)
+    assert (config.slack, config.history, config.spacing) == (slack + PAGE, history, spacing)
     assert config.states == 3 * (history + drafts) + 6
 
 

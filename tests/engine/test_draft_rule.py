@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, WEIGHT, Acceptance, Drafting, kind_of
+from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, WEIGHT, Acceptance, DraftState, kind_of
 from rwkv_gpu.engine.speculation.costs import (
     FADE,
     GUESS,
     LAST,
-    MOST_FADED,
+    MAX_FADED,
     Candidate,
     Measured,
     StepCosts,
@@ -55,7 +55,7 @@ def run(
     ahead, waited = DEVICES[device]
     random = np.random.default_rng(seed)
     speculator = Speculator(MOST, [Proposer()])
-    drafting = Drafting(MOST, known)
+    drafting = DraftState(MOST, known)
     drafting.kind = MODEL
     seconds, done, without, steps = 0.0, 0, 0, 0
     while done < tokens:
@@ -133,7 +133,7 @@ def test_a_disturbed_step_does_not_stop_drafts(right, times):
 
 
 def test_lookup_drafts_stop_soon_and_restart_with_their_simulated_gain():
-    gate, costs, drafting = SpeculationGate(watches=True), StepCosts(), [Drafting(MOST)]
+    gate, costs, drafting = SpeculationGate(watches=True), StepCosts(), [DraftState(MOST)]
     for _ in range(3):  # the first is dropped, and another measurement may be disturbed
         costs.measured(1, 1.0, ahead=True)
         for rows in (1, 8):
@@ -154,7 +154,7 @@ def test_lookup_drafts_stop_soon_and_restart_with_their_simulated_gain():
 
 def gate_of_a_draft_model():
     """Returns a gate that allows drafts, with full credit and known costs."""
-    gate, costs, drafting = SpeculationGate(), StepCosts(), [Drafting(MOST)]
+    gate, costs, drafting = SpeculationGate(), StepCosts(), [DraftState(MOST)]
     for _ in range(3):  # the first is dropped, and another measurement may be disturbed
         costs.measured(1, 1.0, ahead=True)
         costs.measured(1, 1.2, ahead=False)
@@ -232,7 +232,7 @@ def test_steps_without_drafts_are_measured_again_after_a_long_time():
 
 
 def test_where_texts_are_too_short_to_measure_steps_without_drafts_useless_drafts_end_as_well():
-    gate, costs, drafting = SpeculationGate(), StepCosts(), [Drafting(MOST)]
+    gate, costs, drafting = SpeculationGate(), StepCosts(), [DraftState(MOST)]
     on = 0
     for _ in range(BLIND + 200):
         gate.decide(drafting, 1, costs)
@@ -314,7 +314,7 @@ class Exact:
 
 
 def decided(gate: SpeculationGate, costs: Exact) -> bool:
-    gate.decide([Drafting(MOST)], 1, costs)
+    gate.decide([DraftState(MOST)], 1, costs)
     return gate.on
 
 
@@ -368,7 +368,7 @@ def test_steps_without_drafts_are_measured_for_a_limited_time():
 
 def test_a_draft_counts_up_to_its_first_wrong_token():
     for drafted, accepted, compared in ((3, 0, 1), (3, 2, 3), (3, 3, 3), (0, 0, 0)):
-        drafting = Drafting(MOST)
+        drafting = DraftState(MOST)
         drafting.kind = 2
         drafting.verified(drafted, accepted)
         of_all = (accepted + WEIGHT * CHANCES[2]) / (compared + WEIGHT)
@@ -417,7 +417,7 @@ def test_a_size_is_measured_twice_after_its_first_step():
 
 
 def test_an_answer_counts_drafted_and_accepted_tokens():
-    drafting = Drafting(MOST)
+    drafting = DraftState(MOST)
     for drafted, accepted in ((5, 3), (0, 0), (2, 2)):
         drafting.verified(drafted, accepted)
     assert (drafting.drafted, drafting.accepted) == (7, 5)
@@ -429,12 +429,12 @@ def test_an_old_measurement_decays_towards_a_lower_bound():
         costs.measured(8, 1.0, ahead=False)
     for _ in range(50_000):
         costs.measured(1, 1.0, ahead=True)
-    assert costs.of(8) == pytest.approx(MOST_FADED, rel=0.01)
+    assert costs.of(8) == pytest.approx(MAX_FADED, rel=0.01)
     assert costs.without(1) == pytest.approx(1.0)
 
 
 def test_a_draft_is_expected_to_have_as_many_right_tokens_as_its_chances_add_up_to():
-    drafting = Drafting(MOST)
+    drafting = DraftState(MOST)
     for offer, most, count in ((Offer(2, [5, 6, 7]), 2, 2), (Offer(2, [5]), 2, 1), (Offer(MODEL), 3, 3)):
         chance = CHANCES[offer.kind]
         assert _expected(drafting, offer, most) == pytest.approx(sum(chance**n for n in range(1, count + 1)))
@@ -454,7 +454,7 @@ def test_each_measurement_ages_those_of_all_other_sizes():
 
 
 def test_chances_follow_the_accepted_drafts_of_each_kind():
-    drafting = Drafting(MOST)
+    drafting = DraftState(MOST)
     assert [kind_of(run) for run in (2, 3, 4, 8, 15, 16, 32)] == [0, 0, 1, 2, 2, 3, 3]
     assert drafting.chance(2) == CHANCES[2]
     drafting.kind = 2
@@ -462,13 +462,13 @@ def test_chances_follow_the_accepted_drafts_of_each_kind():
         drafting.verified(3, 0)
     assert drafting.chance(2) < 0.15
     assert drafting.chance(0) == CHANCES[0], "another kind"
-    assert Drafting(MOST, drafting.all).chance(2) < 0.2, "of another sequence"
+    assert DraftState(MOST, drafting.all).chance(2) < 0.2, "of another sequence"
     for _ in range(60):
         drafting.verified(7, 7)
     assert drafting.chance(2) > 0.9
     drafting.forget()
     assert drafting.chance(2) == CHANCES[2]
-    assert Drafting(MOST, drafting.all).chance(2) == CHANCES[2]
+    assert DraftState(MOST, drafting.all).chance(2) == CHANCES[2]
 
 
 @pytest.mark.parametrize("length", [SHORTEST, LONGEST - 1, LONGEST, LONGEST + 1, 60])
@@ -484,7 +484,7 @@ def test_drafts_by_lookup_are_watched_while_none_are_made():
     random = np.random.default_rng(0)
     phrase = random.integers(0, 50, 12).tolist()
     text = list(itertools.chain.from_iterable([*phrase, int(random.integers(50, 90))] for _ in range(40)))
-    watched, made, index, watched_index = Drafting(MOST), Drafting(MOST), NgramIndex(), NgramIndex()
+    watched, made, index, watched_index = DraftState(MOST), DraftState(MOST), NgramIndex(), NgramIndex()
     widths = []
 
     def planned(_chance, most):

@@ -193,12 +193,12 @@ def test_a_step_in_numpy_is_short_however_long_the_prompt_is(monkeypatch):
     monkeypatch.setattr(runners, "STEP", 100 * numbers + 1)
     assert [rows_on_host(model, *asked) for asked in ((512, 4), (80, 4), (512, 200))] == [100, 80, 200]
     monkeypatch.setattr(runners, "STEP", 1)
-    assert rows_on_host(model, 512, 1) == runners.LEAST_ROWS, "numpy is slow on few rows"
+    assert rows_on_host(model, 512, 1) == runners.MIN_ROWS, "numpy is slow on few rows"
 
 
 def test_the_built_in_model_reads_a_prompt_in_steps_of_a_fraction_of_a_second():
     with rwkv_gpu.load(device="cpu") as llm:
-        assert runners.LEAST_ROWS <= llm.info.chunk_size <= 128
+        assert runners.MIN_ROWS <= llm.info.chunk_size <= 128
         read = []
         llm.generate("The sea. " * 200, max_tokens=1, on_prompt=lambda done, total: read.append(done))
     assert max(np.diff([0, *read])) <= 128

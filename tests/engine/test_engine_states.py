@@ -73,7 +73,9 @@ class Fake:
         self.cache_config = CacheConfig(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8, interval)
         self.pager = Pager(pages, CONTEXT) if attends else None
         self.stated = (
-            StatePages(self.cache_config.states, self.cache_config.history, self.cache_config.apart) if recurs else None
+            StatePages(self.cache_config.states, self.cache_config.history, self.cache_config.spacing)
+            if recurs
+            else None
         )
         # Compares pages of all tokens with pages of those that the next token attends to. Both must give the same.
         self.windowed = Pager(pages, CONTEXT, window, look_ahead)
@@ -83,7 +85,7 @@ class Fake:
         self.memory = np.zeros((pages, PAGE), np.int64)
         self.states: list[tuple[int, ...]] = [()] * self.cache_config.states
         self.said = [0] * SLOTS
-        self.under_way = self.most_under_way = 0
+        self.under_way = self.max_under_way = 0
 
     def copy(self, copies, window: int = 0) -> None:
         memory = self.seen if window else self.memory
@@ -107,7 +109,7 @@ class Fake:
             error, self.breaks = self.breaks, None
             raise error
         self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.max_under_way = max(self.max_under_way, self.under_way)
         read = {s.slot: self.states[s.source] if s.start else () for s in batch.segments}
         seen = {}
         for s in batch.segments:
@@ -199,7 +201,7 @@ def test_look_ahead_limits_the_steps_in_flight(look_ahead):
     assert runner.under_way == look_ahead
     while engine.busy:
         engine.step()
-    assert (runner.under_way, runner.most_under_way) == (0, look_ahead + 1)
+    assert (runner.under_way, runner.max_under_way) == (0, look_ahead + 1)
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2, 5])
@@ -220,7 +222,7 @@ def test_a_stopped_answer_keeps_only_the_requested_tokens(attends, recurs, token
     """Tokens computed after the stop are discarded."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=3)
     engine, prompt, sampled = Engine(runner), list(range(1, 31)), []
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     id = engine.add(Request(prompt, SamplingParams(max_tokens=40), keep=True))
     while len(sampled) < 6:
         sampled += [one.token for update in engine.step() for one in update.sampled]
@@ -238,7 +240,7 @@ def test_a_stopped_answer_keeps_only_the_requested_tokens(attends, recurs, token
 def test_an_aborted_answer_stores_no_more_than_its_prompt():
     runner = Fake(8, 0, attends=True, recurs=False, look_ahead=0)
     engine = Engine(runner)
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     id, sampled = engine.add(Request([1] * (PAGE - 5), SamplingParams(max_tokens=100))), 0
     while sampled < 20:
         sampled += sum(len(update.sampled) for update in engine.step())
@@ -252,7 +254,7 @@ def test_after_a_failed_step_no_stored_state_is_used(monkeypatch, attends, recur
     """A failed step may have written to any place, so this one overwrites everything."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=0)
     engine, prompt = Engine(runner), list(range(1, 31))
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
 
     def asks(ids: list[int]) -> Update:
         engine.add(Request(ids, SamplingParams(max_tokens=5), keep=True))
@@ -332,7 +334,7 @@ def test_the_row_before_a_new_sequence_is_forgotten_as_it_belongs_to_another_tex
     runner, forgotten = Fake(9, 4, attends=True, recurs=False, look_ahead=0), []
     runner.forget_row = lambda *given: forgotten.append(given)
     engine = Engine(runner)
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     for more in ([], [5]):
         engine.add(Request([1] * PAGE + more, SamplingParams(max_tokens=1), keep=True))
         while engine.busy:

@@ -24,7 +24,7 @@ from rwkv_gpu.models.registry import load_model
 from tests.golden_files import OWN
 from tests.measure.tiny import EVERY, opened_layers
 
-ROOMY = VirtualDevice(LIMITS["h200"])
+H200 = VirtualDevice(LIMITS["h200"])
 DENSE, MIXTURE = "qwen3-0.6b-q4_k_m", "qwen3-30b-a3b-q4_k_m"
 
 
@@ -49,7 +49,7 @@ def on_host(placement) -> set[str]:
 @pytest.mark.parametrize("count", [0, 1, 3, 999, -1])
 def test_gpu_layers_are_the_last_ones_and_the_output_is_one(parameters, count):
     layers = 1 + max(int(p.block[4:]) for p in parameters if p.block != p.name)
-    host = on_host(place(ROOMY, parameters, Offload(gpu_layers=count), 8, None))
+    host = on_host(place(H200, parameters, Offload(gpu_layers=count), 8, None))
     first = 0 if count < 0 else max(0, layers + 1 - count)
     assert {block for block in host if block.startswith("blk.")} == {f"blk.{i}" for i in range(min(first, layers))}
     head = "output.weight" if any(p.name == "output.weight" for p in parameters) else "token_embd.weight"
@@ -57,61 +57,61 @@ def test_gpu_layers_are_the_last_ones_and_the_output_is_one(parameters, count):
 
 
 def test_vectors_stay_on_the_gpu(parameters):
-    placement = place(ROOMY, parameters, Offload(gpu_layers=0), 8, None)
+    placement = place(H200, parameters, Offload(gpu_layers=0), 8, None)
     assert all(len(p.tensors[0].shape) > 1 for p in placement.host)
     assert sum(p.host for p in placement.parameters) > len(parameters) / 3
 
 
 def test_the_gpu_has_as_many_weights_as_fit(parameters):
     """Less memory means fewer bytes on the GPU. No layer is moved while all fit, and the choice always fits."""
-    whole = device_bytes(ROOMY, parameters)
-    assert place(ROOMY, parameters, Offload(), 8, whole).host == []
+    whole = device_bytes(H200, parameters)
+    assert place(H200, parameters, Offload(), 8, whole).host == []
     before = whole
     for share in (0.9, 0.6, 0.4):
-        placement = place(ROOMY, parameters, Offload(), 8, int(share * whole))
-        taken = device_bytes(ROOMY, placement.parameters) + placement.cache_bytes
+        placement = place(H200, parameters, Offload(), 8, int(share * whole))
+        taken = device_bytes(H200, placement.parameters) + placement.cache_bytes
         assert whole / 20 < taken <= share * whole
         assert taken <= before
-        assert host_bytes(ROOMY, placement.parameters) + device_bytes(ROOMY, placement.parameters) >= whole
+        assert host_bytes(H200, placement.parameters) + device_bytes(H200, placement.parameters) >= whole
         before = taken
 
 
 def test_experts_go_to_main_memory_first_and_free_gpu_memory_caches_them():
     with opened_layers(MIXTURE, EVERY) as file:
         parameters = parameters_of(file, load_model(file))
-    whole = device_bytes(ROOMY, parameters)
-    some = place(ROOMY, parameters, Offload(), 8, int(0.7 * whole))
+    whole = device_bytes(H200, parameters)
+    some = place(H200, parameters, Offload(), 8, int(0.7 * whole))
     assert all(p.is_experts or p.name == "token_embd.weight" for p in some.host)
     assert 0 < some.expert_layers < 48
     assert some.slots >= 128 // 4
-    asked = place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, 8 << 30)
+    asked = place(H200, parameters, Offload(cpu_moe=1 << 16), 8, 8 << 30)
     assert asked.expert_layers == 48
     assert asked.host_layers == 0
     assert 8 <= asked.slots < 128
-    assert device_bytes(ROOMY, asked.parameters) + (asked.slots + 1) * slot_bytes(asked.parameters) > 8 << 30
+    assert device_bytes(H200, asked.parameters) + (asked.slots + 1) * slot_bytes(asked.parameters) > 8 << 30
     # A step reads 8 of 128 experts.
-    assert asked.step_bytes == pytest.approx(host_bytes(ROOMY, asked.host) * 8 / 128, rel=0.2)
-    assert place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
+    assert asked.step_bytes == pytest.approx(host_bytes(H200, asked.host) * 8 / 128, rel=0.2)
+    assert place(H200, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
 
 
 def test_the_cache_has_as_many_experts_as_fit_if_those_of_a_token_do():
     with opened_layers(MIXTURE, EVERY) as file:
         parameters = parameters_of(file, load_model(file))
     every = Offload(cpu_moe=1 << 16)
-    chosen = place(ROOMY, parameters, every, 8, None).parameters
-    rest, each = device_bytes(ROOMY, chosen) + sum(slot_sizes(ROOMY, chosen)), slot_bytes(chosen)
+    chosen = place(H200, parameters, every, 8, None).parameters
+    rest, each = device_bytes(H200, chosen) + sum(slot_sizes(H200, chosen)), slot_bytes(chosen)
     for count, fewer in ((8, 0), (9, 8), (128, 127)):
-        assert place(ROOMY, parameters, every, 8, rest + count * each).slots == count
-        assert place(ROOMY, parameters, every, 8, rest + count * each - 1).slots == fewer
-    assert place(ROOMY, parameters, every, 8, rest + 500 * each).slots == 128
-    assert place(ROOMY, parameters, every, 0, rest + 500 * each).slots == 0
+        assert place(H200, parameters, every, 8, rest + count * each).slots == count
+        assert place(H200, parameters, every, 8, rest + count * each - 1).slots == fewer
+    assert place(H200, parameters, every, 8, rest + 500 * each).slots == 128
+    assert place(H200, parameters, every, 0, rest + 500 * each).slots == 0
 
 
 @pytest.mark.parametrize("name", ["gemma-4-e4b-7.5b", MIXTURE])
 def test_tables_of_which_a_token_reads_rows_go_to_main_memory_before_layers(name):
     with opened_layers(name, EVERY) as file:
         parameters = parameters_of(file, load_model(file))
-    placement = place(ROOMY, parameters, Offload(), 8, device_bytes(ROOMY, parameters) - 1)
+    placement = place(H200, parameters, Offload(), 8, device_bytes(H200, parameters) - 1)
     table = "per_layer_token_embd.weight" if name != MIXTURE else "token_embd.weight"
     assert [p.name for p in placement.host] == [table]
     assert placement.step_bytes == placement.host_layers == placement.expert_layers == 0
@@ -123,11 +123,11 @@ def test_rows_of_a_table_in_main_memory_are_read_in_place(adapter, name, options
     """The table of n-grams of Qwen3.8-Flash-Next, and per-layer embeddings of Gemma 3n."""
     path, record = OWN / f"tiny-{name}.gguf", np.load(OWN / f"tiny-{name}.npz")
     with GGUFFile.open(path) as file:
-        placement = place(ROOMY, parameters_of(file, load_model(file)), Offload.of(**options), 2, None)
+        placement = place(H200, parameters_of(file, load_model(file)), Offload.of(**options), 2, None)
     assert "per_layer_token_embd.weight" in on_host(placement)
     opening = {"kv": "f32", "context": 64, "chunk_size": 64, "device": str(adapter.index)}
     with rwkv_gpu.load(path, **opening, **options) as llm:
-        assert llm.info.memory.host == host_bytes(ROOMY, placement.parameters)
+        assert llm.info.memory.host == host_bytes(H200, placement.parameters)
         off = llm.logits(record["tokens"].tolist(), chunk_size=64) - record["exact_logits"]
     assert np.sqrt(np.mean(off**2)) < 1e-4  # float32 sums in another order; a wrong row makes 0.1
 
@@ -145,7 +145,7 @@ def test_impossible_options_are_refused_in_one_line():
     with opened_layers(DENSE, EVERY) as file:
         parameters = parameters_of(file, load_model(file))
     with pytest.raises(BadInput, match="no experts"):
-        place(ROOMY, parameters, Offload(cpu_moe=3), 0, None)
+        place(H200, parameters, Offload(cpu_moe=3), 0, None)
     bare = VirtualDevice(LIMITS["default"])
     bare.adapter = "this GPU"
     with pytest.raises(UnsupportedDevice, match="this GPU cannot read main memory"):

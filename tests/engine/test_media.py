@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.media import IMAGE, Span, Spans, given_rows, image_ids
+from rwkv_gpu.engine.media import IMAGE, Span, Spans, image_ids, media_inputs
 from rwkv_gpu.ops.media import ENDS, TEXT
 
 WIDTH = 2
@@ -97,7 +97,7 @@ def test_a_prompt_that_is_read_whole_is_divided_by_no_chunk_and_sees_its_last_ro
             assert whole.divides(end) == (0 < end < length) and whole.least(start) == max(0, length - start)
             assert whole.end_of(start, end) == (start if 0 < end < length else end)
             assert whole.ends(start, end).tolist() == [length if at < length else at + 1 for at in range(start, end)]
-            given = given_rows(SimpleNamespace(rows=end - start), [(whole, start, end)], None)
+            given = media_inputs(SimpleNamespace(rows=end - start), [(whole, start, end)], None)
             assert [*given] == ([ENDS["all"]] if start < length else [])
             cut = Spans()
             cut.prompt = length
@@ -147,7 +147,7 @@ def test_a_step_has_the_rows_of_its_images_as_inputs(before):
         batch = SimpleNamespace(rows=before + end - start)
         if spans().divides(end):
             continue
-        given = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
+        given = media_inputs(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
         here = labels()[start:end]
         whole = any(one and one[0].whole for one in here)
         assert any(here) == bool(given) and given.keys() & {*ENDS.values()} == ({ENDS["all"]} if whole else set())

@@ -31,7 +31,7 @@ def opened_with(tmp_path, file: GGUFFile) -> tuple[Adapters, Model]:
     """Opens a model with an adapter for all its matrices."""
     parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
     adapters = adapters_of(str(write(tmp_path, "llama", "one", rank=32, parts=parts)), file)
-    file.apart = adapters.apart
+    file.separate = adapters.separate
     return adapters, load_model(file)
 
 

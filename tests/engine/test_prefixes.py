@@ -66,7 +66,7 @@ def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
 def test_token_ids_of_an_endless_chat_take_bounded_memory():
     """A state is identified by all earlier ids: 1,000,000 ids take 8 MB, which is more than many states."""
     store, prefixes = stored(states=64)
-    prefixes._most_key_bytes = 8 * 10 * INTERVAL
+    prefixes._max_key_bytes = 8 * 10 * INTERVAL
     text = list(range(40 * INTERVAL))
     for end in range(INTERVAL, 9 * INTERVAL, INTERVAL):
         assert feed(store, prefixes, text[:end], wanted=True) == INTERVAL, "the chat continues from its last state"
@@ -131,10 +131,10 @@ def test_each_entry_stores_its_longest_stored_prefix(data):
     assert store.free == (400, 14), "pages leaked"
 
 
-def attending(most_bytes: int = 1 << 30) -> tuple[SequenceStore, PrefixCache]:
+def attending(max_bytes: int = 1 << 30) -> tuple[SequenceStore, PrefixCache]:
     """Returns a store of a model with attention alone, and its prefix cache, in which a page has one byte."""
     store = SequenceStore(Pager(9, 9 * PAGE), None, lambda copies, window=0: None)
-    return store, PrefixCache(store, most_bytes, 1, 1, 0)
+    return store, PrefixCache(store, max_bytes, 1, 1, 0)
 
 
 def put(store: SequenceStore, prefixes: PrefixCache, ids: list[int], *, wanted: bool = False) -> None:
@@ -166,7 +166,7 @@ def test_a_cache_holds_as_many_bytes_and_states_as_it_may():
         assert bool(prefixes) == stays
     for nbytes, stays in ((8 * PAGE, True), (8 * PAGE - 1, False)):
         store, prefixes = stored()
-        prefixes._most_key_bytes = nbytes
+        prefixes._max_key_bytes = nbytes
         put(store, prefixes, list(range(PAGE)))
         assert bool(prefixes) == stays
     assert [attending(most)[1].stores for most in (0, 1)] == [False, True]
@@ -225,7 +225,7 @@ def test_a_third_prompt_begins_where_two_prompts_differ(attends):
     """An unmarked common prefix is computed twice; afterwards only its last tokens are computed again."""
     runner = Fake(12, 8, attends=attends, recurs=True, look_ahead=0, interval=1000)
     engine = Engine(runner)
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     shared = [n % 50 for n in range(PAGE + BY_CHANCE + 17)]
     stored = len(shared) - BY_CHANCE
     assert [reused(engine, [*shared, n, n + 1], keep=True) for n in range(1, 5)] == [0, 0, stored, stored]
@@ -234,7 +234,7 @@ def test_a_third_prompt_begins_where_two_prompts_differ(attends):
 def test_a_few_tokens_shared_by_chance_are_not_a_common_prefix():
     """Questions such as "What is" and "Where is" follow a long text. A third, less similar one also starts there."""
     engine = Engine(Fake(12, 8, attends=True, recurs=True, look_ahead=0, interval=1000))
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     text = [n % 50 for n in range(PAGE + BY_CHANCE + 17)]
     questions = [7, 7, 7, 1, 2], [7, 7, 7, 3], [7, 7, 4], [7, 5], [8]
     first, second, *others = [reused(engine, [*text, *question], keep=True) for question in questions]
@@ -249,7 +249,7 @@ def test_states_are_stored_along_answers_too(attends, look_ahead):
     interval = 20
     runner = Fake(12, 16, attends=attends, recurs=True, look_ahead=look_ahead, interval=interval)
     engine = Engine(runner)
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     engine.add(Request(list(range(10)), SamplingParams(max_tokens=CONTEXT - 30)))
     while engine.busy:
         engine.step()
@@ -262,7 +262,7 @@ def test_states_are_stored_along_answers_too(attends, look_ahead):
 def test_states_of_one_text_are_at_least_an_interval_from_each_other():
     runner = Fake(12, 64, attends=True, recurs=True, look_ahead=0, interval=2 * CHUNK)
     engine = Engine(runner)
-    engine.prefixes._most_bytes = 1000
+    engine.prefixes._max_bytes = 1000
     reused(engine, [n % 50 for n in range(4 * CHUNK + 7)])
     assert lengths(engine.prefixes) == [2 * CHUNK, 4 * CHUNK]
 

@@ -13,7 +13,7 @@ from rwkv_gpu.engine.host_work import THREADS
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.engine.speculation.acceptance import Drafting
+from rwkv_gpu.engine.speculation.acceptance import DraftState
 from rwkv_gpu.engine.speculation.costs import StepCosts
 from rwkv_gpu.engine.speculation.draft_model import DraftModel, draft_options
 from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
@@ -234,7 +234,7 @@ def accepted(right: int, drafted: int, drafts: bool = True, **changed) -> tuple[
         truncate=lambda *given: calls.append(("truncate", *given)) or 60,
     )
     speculating = SimpleNamespace(begin=None, close=None, watch=lambda _, running, __: calls.append(("watch", running)))
-    slots, drafting = SimpleNamespace(running=[]), Drafting(5, on=changed.pop("on", True)) if drafts else None
+    slots, drafting = SimpleNamespace(running=[]), DraftState(5, on=changed.pop("on", True)) if drafts else None
     speculation = Speculation(speculating, SimpleNamespace(store=store), slots, lambda: 0.0)
     given = {"slot": 1, "fed": 10, "in_flight": 0, "finish_reason": None, "ids": [0] * 8, **changed}
     sequence = SimpleNamespace(rows_right=right, rows_drafted=drafted, drafting=drafting, **given)
@@ -274,7 +274,7 @@ def test_rows_that_are_sampled_in_order_are_sampled_on_the_host_while_drafts_are
     speculation = Speculation(SimpleNamespace(begin=None, close=None), runner, slots, lambda: 0.0)
     request = Request([1], SamplingParams(presence_penalty=1))
     given = {"on_host": False, "in_flight": 0, "samples_in_order": True, "request": request, **changed}
-    drafting = Drafting(5, on=not on)
+    drafting = DraftState(5, on=not on)
     sequence = SimpleNamespace(
         drafting=drafting, slot=0, ids=[1], sample_on_host=lambda host: found.append(str(host)), **given
     )
@@ -367,7 +367,7 @@ def test_drafts_change_no_answer_on_the_gpu(adapter, name, most):
 def test_rows_as_separate_segments_use_the_same_pages():
     segments = (Segment(0, 3, 1, 62, (7, 9), None, ((128, (4, 5)),)), Segment(3, 1, 0, 5, (2,)))
     together = Batch(np.arange(4, dtype=np.uint32), segments, (0, 1, 2, 3))
-    apart = together.apart()
+    apart = together.split_rows()
     assert apart.single
     assert apart.outputs == together.outputs
     for window in (0, 128):

@@ -234,7 +234,7 @@ def test_between_a_result_and_the_next_submit_nothing_is_encoded(name, ahead, ad
     with split(name, [0, 1], [adapter, adapter], look_ahead=1) as runner:
         ask(runner, 0, IDS[:8]).wait()
         ask(runner, 8, [FROM_SLOT]).wait()  # another plan than that of the prompt
-        for owner, what in ((native, "record"), (native, "submit"), (native.Landing, "take")):
+        for owner, what in ((native, "record"), (native, "submit"), (native.ResultBuffer, "take")):
             noted(owner, what)
         flights = deque[Any]()
         for at in range(9, 15):

@@ -141,9 +141,9 @@ def test_headers_and_notes_have_a_maximum_length(tmp_path, monkeypatch, notes, l
     data = (tmp_path / "s").read_bytes()
     [header] = state_file.LENGTH.unpack_from(data, len(state_file.MAGIC))
     most = header if longest == "header" else json.loads(data[state_file.START :][:header])["notes"]
-    monkeypatch.setattr(state_file, "MOST_TEXT", most)
+    monkeypatch.setattr(state_file, "MAX_TEXT", most)
     assert state_file.load(tmp_path / "s").notes == notes
-    monkeypatch.setattr(state_file, "MOST_TEXT", most - 1)
+    monkeypatch.setattr(state_file, "MAX_TEXT", most - 1)
     with pytest.raises(BadFile):
         state_file.load(tmp_path / "s")
 

@@ -201,14 +201,16 @@ def test_a_sequence_can_go_back_to_its_last_states_only():
 @pytest.mark.parametrize("look_ahead", range(17))
 def test_a_sequence_can_go_back_to_shortly_before_its_first_unknown_token(look_ahead):
     config = CacheConfig(0, 1, "f32", look_ahead=look_ahead)
-    store = SequenceStore(None, StatePages(config.states, config.history, config.apart), lambda copies, window=0: None)
+    store = SequenceStore(
+        None, StatePages(config.states, config.history, config.spacing), lambda copies, window=0: None
+    )
     prompt = 5
     store.prepare(Batch.of([(0, 0, [1] * prompt)]))
     for length in range(prompt + 1, 60):
         store.prepare(Batch.of([(0, length - 1, [1])]))
         known = max(prompt, length - look_ahead - 1)
         kept = store.keep(0, known)
-        assert known - config.apart < kept.length <= known
+        assert known - config.spacing < kept.length <= known
         store.release(kept)
 
 

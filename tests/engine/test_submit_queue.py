@@ -159,7 +159,7 @@ def test_the_time_of_a_step_excludes_its_wait_for_others(runner, monkeypatch):
 def test_buffers_for_results_are_reused(runner):
     for at in range(STEPS):
         said(submitted(runner, range(at, at + 1)))
-    assert len(runner.queue._landings) == 1
+    assert len(runner.queue._result_buffers) == 1
 
 
 def test_steps_of_two_plans_are_submitted_in_the_order_in_which_they_came(runner):
@@ -220,8 +220,8 @@ def test_only_short_steps_of_a_gpu_that_others_wait_for_are_polled_without_sleep
     runner, monkeypatch, seconds, software, spins
 ):
     waits: list[float] = []
-    wait = native.Landing.wait
-    monkeypatch.setattr(native.Landing, "wait", lambda *args: (waits.append(args[2]), wait(*args)))
+    wait = native.ResultBuffer.wait
+    monkeypatch.setattr(native.ResultBuffer, "wait", lambda *args: (waits.append(args[2]), wait(*args)))
     runner.device.capabilities = replace(runner.device.capabilities, software=software)
     runner.queue.measured(seconds)
     plan = runner.plan_for(Batch.of([(0, 0, [5])]), "logits")

@@ -160,7 +160,7 @@ def test_impossible_exports_are_refused(tmp_path, monkeypatch):
         assert expected in result.output
         assert "Traceback" not in result.output
         assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(page_module, "MOST_SINGLE", 1000)
+    monkeypatch.setattr(page_module, "MAX_SINGLE", 1000)
     result = CliRunner().invoke(cli, ["export", "web", "--single-file", str(tiny_path()), str(tmp_path / "out")])
     assert "a single file has 1,000 at most" in result.output
     assert not (tmp_path / "out").exists()

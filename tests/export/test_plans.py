@@ -13,8 +13,8 @@ from rwkv_gpu.models.registry import load_generator
 from tests.export.following import FAMILIES
 from tests.golden_files import golden
 
-MOST_LANES = 256  # lanes of a workgroup, by default
-MOST_STORAGE = 8  # storage buffers of a shader
+MAX_LANES = 256  # lanes of a workgroup, by default
+MAX_STORAGE = 8  # storage buffers of a shader
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def test_shaders_keep_to_the_limits_and_enable_the_features_they_use(recorded):
         for variant, shader, grid, bound in dispatches(one):
             source = shader["source"]
             assert max(grid) <= 65535
-            assert sum(access != "uniform" for _, access in shader["bindings"]) <= MOST_STORAGE, shader["name"]
+            assert sum(access != "uniform" for _, access in shader["bindings"]) <= MAX_STORAGE, shader["name"]
             assert {n for n, *_ in bound} == {n for n, _ in shader["bindings"]}
             [lanes] = re.findall(r"@workgroup_size\(([^)]*)\)", source)
             names = [name.strip() for name in lanes.split(",") if name.strip()]
-            assert all(number(source, name) <= MOST_LANES for name in names), (family, shader["name"])
+            assert all(number(source, name) <= MAX_LANES for name in names), (family, shader["name"])
             assert source.startswith("enable subgroups;") == bool(re.search(r"\bsubgroup[A-Z]\w*\(", source))
             assert not source.startswith("enable subgroups;") or "subgroups" in variant["features"]
         assert one.variants[-1]["features"] == [], "the last variant runs on every device"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rwkv_gpu.server.anthropic import event as anthropic_event
 from rwkv_gpu.server.errors import ApiError
-from rwkv_gpu.server.multipart import LONGEST_FIELD, MOST_PARTS, Upload, parse_form
+from rwkv_gpu.server.multipart import LONGEST_FIELD, MAX_PARTS, Upload, parse_form
 from rwkv_gpu.server.openai import event as openai_event
 from rwkv_gpu.server.replicas.upstream import ReplicaLost, Upstream
 from rwkv_gpu.server.streams import Recording
@@ -58,7 +58,7 @@ def check_multipart(given: tuple[str, list[tuple[str, str | None, bytes]], Any])
         and (filename is not None or (len(content) <= LONGEST_FIELD and _is_text(content)))
         for _, filename, content in parts
     )
-    if len(set(names)) == len(names) and 0 < len(names) <= MOST_PARTS and is_plain:
+    if len(set(names)) == len(names) and 0 < len(names) <= MAX_PARTS and is_plain:
         wanted = {name: content.decode() if file is None else Upload(file, content) for name, file, content in parts}
         assert parse_form(body, kind.encode()) == wanted
     for where, data, size in edits:

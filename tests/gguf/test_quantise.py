@@ -11,7 +11,7 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gguf.header import Described, aligned, write_header
+from rwkv_gpu.gguf.header import TensorDescription, aligned, write_header
 from rwkv_gpu.gguf.imatrix import read_imatrix
 from rwkv_gpu.gguf.mixes import BY_NAME, MIXES, Rule, formats_of, mix_of, pure_mix
 from rwkv_gpu.gguf.planes import dequantise_rows
@@ -264,7 +264,7 @@ def as_gguf(entries: dict[str, tuple[list[float], list[list[float]]]]) -> bytes:
     tensors, data = [], b""
     for name, (counts, sums) in entries.items():
         for suffix, values in ((".counts", np.array([[c] for c in counts])), (".in_sum2", np.array(sums))):
-            tensors.append(Described(name + suffix, values.shape, BY_NAME["F32"]))
+            tensors.append(TensorDescription(name + suffix, values.shape, BY_NAME["F32"]))
             raw = values.astype("<f4").tobytes()
             data += raw + bytes(aligned(len(raw)) - len(raw))
     return write_header({"general.type": "imatrix"}, tensors) + data

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.gguf.safetensors import MOST_HEADER, is_safetensors, read_safetensors
+from rwkv_gpu.gguf.safetensors import MAX_HEADER, is_safetensors, read_safetensors
 
 ALL = re.compile(".*")
 KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -74,7 +74,7 @@ def test_shapes_without_numbers_and_of_eight_dimensions_are_read(tmp_path, shape
 
 def test_a_header_that_the_file_or_the_limit_does_not_hold_is_not_read(tmp_path):
     path = tmp_path / "x.st"
-    for length, size in ((1 << 30, 100), (100, 100), (MOST_HEADER + 1, 4 * MOST_HEADER), (1, 100)):
+    for length, size in ((1 << 30, 100), (100, 100), (MAX_HEADER + 1, 4 * MAX_HEADER), (1, 100)):
         path.write_bytes(length.to_bytes(8, "little"))
         os.truncate(path, size)
         with pytest.raises(BadFile, match="its header of"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.gguf.torch_file import MOST_PICKLED, read_torch_file
+from rwkv_gpu.gguf.torch_file import MAX_PICKLED, read_torch_file
 from tests.gguf.torch_files import save, torch_names
 
 NUMBERS = np.arange(6, dtype=np.float32)
@@ -64,7 +64,7 @@ def test_names_are_texts(tmp_path, monkeypatch):
 def test_the_dict_has_a_limited_size(tmp_path, more, message):
     path = tmp_path / "x.pth"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("state/data.pkl", bytes(MOST_PICKLED + more))
+        archive.writestr("state/data.pkl", bytes(MAX_PICKLED + more))
     with pytest.raises(BadFile, match=message):
         read_torch_file(path)
 

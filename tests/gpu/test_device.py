@@ -158,7 +158,7 @@ def test_copies_within_buffers_are_one_submit_where_there_is_room(device, monkey
     submit = device.submit
     monkeypatch.setattr(device, "submit", lambda commands: (submits.append(len(commands)), submit(commands))[1])
     for most in (64, 1 << 20):
-        monkeypatch.setattr("rwkv_gpu.gpu.device.MOST_STAGED", most)
+        monkeypatch.setattr("rwkv_gpu.gpu.device.MAX_STAGED", most)
         device.copy_within(buffers, 0, 128, 64)
     expected = np.concatenate([np.arange(32), np.arange(16), np.arange(48, 64)])
     for start, buffer in zip((0, 100, 200), buffers, strict=True):

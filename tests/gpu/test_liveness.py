@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rwkv_gpu.gpu.liveness import Life, assign
+from rwkv_gpu.gpu.liveness import Lifetime, assign
 
 lives = st.lists(
     st.builds(
-        lambda nbytes, born, length: Life(nbytes, born, born + length),
+        lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
         st.integers(1, 1000),
         st.integers(0, 40),
         st.integers(0, 10),
@@ -22,7 +22,7 @@ def test_values_that_live_at_once_never_share(values):
     for i, a in enumerate(values):
         for j in range(i):
             b = values[j]
-            if a.born <= b.last and b.born <= a.last:
+            if a.first <= b.last and b.first <= a.last:
                 assert slots[i] != slots[j]
 
 
@@ -39,12 +39,12 @@ def test_sharing_never_takes_more_memory(values):
 
 
 def test_a_chain_of_layers_needs_two_slots():
-    chain = [Life(100, step, step + 1) for step in range(50)]
+    chain = [Lifetime(100, step, step + 1) for step in range(50)]
     assert assign(chain).nbytes == 200
 
 
 def test_overlapping_buffers_have_memory_of_their_own_if_that_takes_little():
-    layers = [Life(100, at, at + 1, overlapping=at % 2 == 1) for at in range(12)]
+    layers = [Lifetime(100, at, at + 1, overlapping=at % 2 == 1) for at in range(12)]
     slots = assign(layers, 600).slots
     assert all(slots.count(slots[i]) == 1 for i in range(1, 12, 2))
-    assert assign(layers, 599) == assign([Life(100, at, at + 1) for at in range(12)])
+    assert assign(layers, 599) == assign([Lifetime(100, at, at + 1) for at in range(12)])

@@ -14,7 +14,7 @@ ENTRY = """const WG = 8u;
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) { run(group.x, lane); }
 """
-# Both declare the words scale, Pair, twice, shared_sum and x; both sum over a workgroup, after a barrier.
+# MergedShader declare the words scale, Pair, twice, shared_sum and x; both sum over a workgroup, after a barrier.
 DOUBLED = """const scale = 2.0;
 struct Pair { scale: f32, x: f32 }      // of members that are called as what is declared
 @group(0) @binding(1) var<storage, read> x: array<f32>;

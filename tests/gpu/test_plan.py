@@ -9,7 +9,7 @@ import pytest
 from benchmarks.dispatch import encode_public
 from rwkv_gpu.errors import UnsupportedDevice
 from rwkv_gpu.gpu.plan import Plan, StepBuffer, fold
-from rwkv_gpu.gpu.profile import lap, profile_plan
+from rwkv_gpu.gpu.profile import profile_plan, time_replay
 from rwkv_gpu.ops import build
 from rwkv_gpu.ops.memory import Scratch
 from tests.recording import on_cpu, record, run_plan, tunings
@@ -74,14 +74,14 @@ def test_a_plan_submitted_by_layers_gives_the_same_bytes(recorded):
 
 
 def test_intermediates_share_memory_where_they_take_much(device, monkeypatch):
-    monkeypatch.setattr(build, "ROOMY", 0)
+    monkeypatch.setattr(build, "SEPARATE_BYTES", 0)
     plan, scratch = record(device, toy, toy_weights(), IDS, ROWS)
     written = {(s.buffer, s.nbytes, n) for n, d in enumerate(plan.dispatches) for s in [d.bound[max(d.bound)]]}
     assert sum(nbytes for _, nbytes, _ in written) > 1.5 * sum(buffer.nbytes for buffer in scratch.buffers)
 
 
 def test_a_deep_model_needs_no_more_scratch_than_a_shallow_one(fast_device, monkeypatch):
-    monkeypatch.setattr(build, "ROOMY", 0)
+    monkeypatch.setattr(build, "SEPARATE_BYTES", 0)
 
     def deep(layers):
         def says(g, w, ids):
@@ -155,7 +155,7 @@ def test_a_lap_runs_the_whole_plan_by_whichever_clock_there_is(recorded, monkeyp
     wanted = {name: plan.read(name, ROWS) for name in plan.outputs}
     for output in plan.outputs.values():
         plan.device.write(output.place.buffer, np.zeros(output.place.nbytes, np.uint8), output.place.offset)
-    assert 0 < lap(plan, ROWS, IDS) < 10
+    assert 0 < time_replay(plan, ROWS, IDS) < 10
     for name, values in wanted.items():
         np.testing.assert_array_equal(plan.read(name, ROWS), values)
 

@@ -8,7 +8,7 @@ from rwkv_gpu.gpu.device import with_subgroups
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.cases import cases, quick
-from rwkv_gpu.ops.rwkv import prompt_spread
+from rwkv_gpu.ops.rwkv import prompt_lanes
 from rwkv_gpu.ops.target import Target
 
 CHOSEN_BY_COMPILER = FAMILIES["intel"]
@@ -28,7 +28,7 @@ def test_a_subgroup_size_chosen_by_the_compiler_is_not_relied_on():
 
 def test_a_state_of_long_rows_is_shared_among_lanes_that_surely_shuffle():
     can = replace(CHOSEN_BY_COMPILER, subgroup_size=32)
-    split, _ = prompt_spread(256, Target(can, default_tuning(can), {}))
+    split, _ = prompt_lanes(256, Target(can, default_tuning(can), {}))
     assert split == can.subgroup_width
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from rwkv_gpu.engine.fit import fit
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.liveness import Life
+from rwkv_gpu.gpu.liveness import Lifetime
 from rwkv_gpu.gpu.shader import Linked
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops import build
@@ -70,7 +70,7 @@ def test_every_shader_for_a_gpu_translates(request, fast_device, subgroup, tmp_p
     )  # fmt: skip
     every: dict[str, Linked] = {}
 
-    def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
+    def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Lifetime]:
         every.update((step.linked.source, step.linked) for step in steps)
         return lifetimes(steps, outputs)
 
@@ -92,7 +92,7 @@ def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
     """Few devices support them, so elsewhere only naga's check is available."""
     sources: set[str] = set()
 
-    def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
+    def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Lifetime]:
         sources.update(step.linked.source for step in steps if ON_MATRIX_UNITS in step.linked.source)
         return lifetimes(steps, outputs)
 

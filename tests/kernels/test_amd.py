@@ -7,7 +7,7 @@ import pytest
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.amd import LANES, instead_of
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.gemm_config import UNLIMITED
 from rwkv_gpu.kernels.tuned import runs
 
 H200 = LIMITS["h200"]
@@ -52,9 +52,9 @@ def test_a_workgroup_of_twice_the_lanes_has_a_tile_of_the_same_size():
 
 def test_fewer_lanes_of_a_workgroup_do_not_put_less_work_in_flight():
     halved = [(one, instead_of(one)) for one in configs(H200) if one.kernel == "linear/gemv_int" and one.wg > LANES]
-    assert any(before.max_workgroups < MANY for before, _ in halved)
+    assert any(before.max_workgroups < UNLIMITED for before, _ in halved)
     for before, after in halved:
         assert after.wg < before.wg
-        assert after.max_workgroups == MANY or (after.wg * after.max_workgroups >= before.wg * before.max_workgroups), (
-            before
-        )
+        assert after.max_workgroups == UNLIMITED or (
+            after.wg * after.max_workgroups >= before.wg * before.max_workgroups
+        ), before

@@ -8,7 +8,7 @@ from rwkv_gpu.llm.batches import AHEAD, wait_all
 
 
 def test_an_answer_pauses_above_its_limit_and_resumes_at_half_of_it():
-    answer = Answer(None, 0, lambda _: None, most_unread=4)
+    answer = Answer(None, 0, lambda _: None, max_unread=4)
     paused = []
     for _ in range(6):
         answer._put(None)
@@ -21,7 +21,7 @@ def test_an_answer_pauses_above_its_limit_and_resumes_at_half_of_it():
 
 
 def test_an_answer_without_a_limit_never_pauses():
-    answer = Answer(None, 0, lambda _: None, most_unread=None)
+    answer = Answer(None, 0, lambda _: None, max_unread=None)
     for _ in range(10_000):
         answer._put(None)
     assert not answer.overflows() and not answer.taken()

@@ -6,7 +6,7 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, ContextFull
-from rwkv_gpu.llm.replies import FEW
+from rwkv_gpu.llm.replies import MAX_QUICK_ANSWERS
 from rwkv_gpu.text.budget import Exceeded, Limits
 from tests.golden_files import OWN, golden
 
@@ -44,18 +44,18 @@ def test_a_reply_has_the_shape_that_clients_read(llm):
 
 def test_only_small_requests_are_prepared_within_limits():
     """Compiling a template takes time, and so do tools, forms and many answers."""
-    large = {"n": FEW + 1}, {"tools": [TOOL]}, {"response_format": {"type": "json_object"}}
+    large = {"n": MAX_QUICK_ANSWERS + 1}, {"tools": [TOOL]}, {"response_format": {"type": "json_object"}}
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
         with pytest.raises(Exceeded):
             llm.prepare_chat_completion(HI, limits=LIMITS)
         asked = llm.prepare_chat_completion(HI)
-        assert llm.prepare_chat_completion(HI, n=FEW, limits=LIMITS).prompt_tokens == asked.prompt_tokens
+        assert llm.prepare_chat_completion(HI, n=MAX_QUICK_ANSWERS, limits=LIMITS).prompt_tokens == asked.prompt_tokens
         for more in large:
             with pytest.raises(Exceeded):
                 llm.prepare_chat_completion(HI, limits=LIMITS, **more)
             assert llm.prepare_chat_completion(HI, **more).prompt_tokens
-        assert llm.prepare_completion(["Hi", "Ho"], n=FEW // 2, limits=LIMITS).prompt_tokens
-        for many in ({"n": FEW}, {"response_format": {"type": "json_object"}}):
+        assert llm.prepare_completion(["Hi", "Ho"], n=MAX_QUICK_ANSWERS // 2, limits=LIMITS).prompt_tokens
+        for many in ({"n": MAX_QUICK_ANSWERS}, {"response_format": {"type": "json_object"}}):
             with pytest.raises(Exceeded):
                 llm.prepare_completion(["Hi", "Ho"], limits=LIMITS, **many)
 

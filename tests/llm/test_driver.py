@@ -383,7 +383,7 @@ def test_an_exception_in_a_callback_ends_the_answer_and_reaches_the_caller(drive
 
 def test_running_and_waiting_requests_are_limited():
     engine = Alphabet(pause=0.001)
-    driver = Driver(engine, most_requests=3)
+    driver = Driver(engine, max_requests=3)
     running = [asked(driver, 10**6) for _ in range(3)]
     for _ in range(2):
         with pytest.raises(QueueFull, match="3 requests run or wait.*max_requests"):
@@ -398,7 +398,7 @@ def test_running_and_waiting_requests_are_limited():
 
 
 def test_refused_requests_take_no_place_in_the_queue():
-    driver = Driver(Alphabet(), most_requests=1)
+    driver = Driver(Alphabet(), max_requests=1)
     for _ in range(3):
         with pytest.raises(BadInput):
             Generation(driver, Request([]), Reader(Letters(), Ends(())))
@@ -413,7 +413,7 @@ def unread(answer) -> int:
 def test_a_slow_reader_holds_a_bounded_number_of_events_and_loses_none(driven):
     engine = Alphabet()
     driver = driven(engine)
-    slow = asked(driver, 200, most_unread=20)
+    slow = asked(driver, 200, max_unread=20)
     until(lambda: engine.paused)
     assert 20 < unread(slow) <= 23  # an update may bring an event and the progress of the prompt
     assert asked(driver, 100).wait().finish_reason == "length"
@@ -426,14 +426,14 @@ def test_a_slow_reader_holds_a_bounded_number_of_events_and_loses_none(driven):
 
 def test_a_fast_reader_is_never_paused(driven):
     engine = Alphabet(pause=0.001)
-    assert len(asked(driven(engine), 100, most_unread=90).wait().tokens) == 100
+    assert len(asked(driven(engine), 100, max_unread=90).wait().tokens) == 100
     assert engine.pauses == 0
 
 
 def test_a_slow_reader_that_goes_away_ends_its_request(driven):
     engine = Alphabet()
     driver = driven(engine)
-    slow = asked(driver, 10**6, most_unread=5)
+    slow = asked(driver, 10**6, max_unread=5)
     until(lambda: engine.paused)
     slow.close()
     until(lambda: engine.ended)

@@ -19,7 +19,7 @@ from tests.llm.test_driver import Alphabet, asked, until
 
 FILES = (os.path.join("llm", "driver.py"), os.path.join("llm", "jobs.py"))
 ENDING = {"_run", "_step", "_finish", "_stop", "close"}  # the driver ends or has ended in these
-MOST_UNREAD = 3  # unread events of the slow reader
+MAX_UNREAD = 3  # unread events of the slow reader
 PATIENCE = 60.0  # maximum seconds of an answer; without a fault it takes milliseconds
 
 
@@ -74,7 +74,7 @@ def whole(answer):
 def slowly(answer):
     """Reads only after the request was paused; after half a second if it never is."""
     for _ in range(500):
-        if answer._items.qsize() > MOST_UNREAD:
+        if answer._items.qsize() > MAX_UNREAD:
             break
         time.sleep(0.001)
     return whole(answer)
@@ -97,7 +97,7 @@ def scene(driver):
     calls = [
         (lambda: whole(asked(driver, 5)), "abcde"),
         (lambda: whole(asked(driver, 20, stop=("cd",))), "ab"),
-        (lambda: slowly(asked(driver, 20, most_unread=MOST_UNREAD)), "abcdefghijklmnopqrst"),
+        (lambda: slowly(asked(driver, 20, max_unread=MAX_UNREAD)), "abcdefghijklmnopqrst"),
         (lambda: left_after(asked(driver, 10**6), 2), "ab"),
         (lambda: left_after(asked(driver, 10**6), 0), ""),
         (lambda: driver.call(lambda _: "called"), "called"),

@@ -44,28 +44,28 @@ def other_vocabulary(count: int) -> None:
 
 def request_images(count: int) -> None:
     one = SimpleNamespace(tokens=1, identity=b"", picture=None)
-    album = images.Album(SimpleNamespace(image=lambda *_: one, context=None))  # type: ignore[arg-type]
+    album = images.RequestImages(SimpleNamespace(image=lambda *_: one, context=None))  # type: ignore[arg-type]
     for _ in range(count):
         album.add(b"", "images[0]")
 
 
 MOST = {
-    "images": (images.MOST_IMAGES, request_images),
+    "images": (images.MAX_IMAGES, request_images),
     "answers": (chat_completion.MOST, chat_completion.answers),
     "cache_salt": (chat_completion.LONGEST_SALT, lambda n: chat_completion.salt_field({"cache_salt": "x" * n})),
-    "chat_template_kwargs": (chat_completion.MOST_VARIABLES, template_variables),
+    "chat_template_kwargs": (chat_completion.MAX_VARIABLES, template_variables),
     "reasoning tokens": (reasoning_options.MOST - 1, lambda n: reasoning_options.ReasoningOptions(limit=n)),
     "reasoning_budget_message": (
         reasoning_options.LONGEST,
         lambda n: reasoning_options.ReasoningOptions(message="x" * n),
     ),
     "tools": (tools.MOST, request_tools),
-    "texts": (openai_methods.MOST_TEXTS, lambda n: openai_methods._texts_of("input", ["x"] * n)),
+    "texts": (openai_methods.MAX_TEXTS, lambda n: openai_methods._texts_of("input", ["x"] * n)),
     "Modelfile": (modelfile.MOST, lambda n: modelfile.parse("FROM a\n".ljust(n))),
     "name of a copy": (store.LONGEST, lambda n: store.own_name("a" * n)),
-    "pixels of a request": (images.MOST_PIXELS, lambda n: images.Album(None)._spend(picture(n))),
-    "pixels of a saved chat": (images.MOST_PIXELS, lambda n: saved_images._check_pixels([picture(n - 1), picture(1)])),
-    "connections": (hub.MOST_CONNECTIONS, lambda n: hub.Hub(connections=n)),
+    "pixels of a request": (images.MAX_PIXELS, lambda n: images.RequestImages(None)._spend(picture(n))),
+    "pixels of a saved chat": (images.MAX_PIXELS, lambda n: saved_images._check_pixels([picture(n - 1), picture(1)])),
+    "connections": (hub.MAX_CONNECTIONS, lambda n: hub.Hub(connections=n)),
     "ids that only a draft model has": (8 + drafts.PADDING, other_vocabulary),
     "ids that only the model has": (8 + drafts.PADDING, lambda n: drafts.check_vocabulary("a", range(8), range(n))),
 }
@@ -100,8 +100,8 @@ def test_a_file_of_the_largest_size_is_read_and_one_byte_more_is_refused(tmp_pat
     known = path.read_bytes()
     model = b'[[model]]\nname = "qwen3:4b"\nrepository = "A/B"\nfile = "a.gguf"\n'
     for most, text, read in (
-        (preset.MOST_BYTES, known, preset.read_preset),
-        (catalogue.MOST_BYTES, model, lambda path: catalogue._text(str(path))),
+        (preset.MAX_BYTES, known, preset.read_preset),
+        (catalogue.MAX_BYTES, model, lambda path: catalogue._text(str(path))),
     ):
         path.write_bytes(text.ljust(most))
         assert read(path)

@@ -309,7 +309,7 @@ def test_a_rate_is_kept_over_all_connections(monkeypatch):
     now, waited = [100.0], []
     monkeypatch.setattr(transfer.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(transfer.time, "sleep", waited.append)
-    pace = transfer.Pace(1000)
+    pace = transfer.RateLimit(1000)
     for nbytes in (250, 250, 500):
         pace.spend(nbytes)
     assert waited == [0.25, 0.5, 1.0]
@@ -317,13 +317,13 @@ def test_a_rate_is_kept_over_all_connections(monkeypatch):
     pace.spend(100)
     assert waited[-1] == pytest.approx(0.1)
     assert pace.block == 250
-    blocks = [transfer.Pace(rate).block for rate in (1, 4, 8, 4 * transfer.CHUNK, 4 * transfer.CHUNK + 4, None)]
+    blocks = [transfer.RateLimit(rate).block for rate in (1, 4, 8, 4 * transfer.CHUNK, 4 * transfer.CHUNK + 4, None)]
     assert blocks == [1, 1, 2, *[transfer.CHUNK] * 3]
 
 
 def test_a_limited_download_waits_for_each_block(store, server, monkeypatch):
     spent = []
-    monkeypatch.setattr(transfer.Pace, "spend", lambda pace, nbytes: spent.append(nbytes))
+    monkeypatch.setattr(transfer.RateLimit, "spend", lambda pace, nbytes: spent.append(nbytes))
     assert pull(store, server, rate=400_000).read_bytes() == WHOLE
     assert sum(spent) == len(WHOLE)
     assert max(spent) <= 100_000

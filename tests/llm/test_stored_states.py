@@ -19,7 +19,7 @@ from rwkv_gpu.engine.state_file import ModelId
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
-from rwkv_gpu.llm.stored_states import BLOCK, MOST_FETCHES, MOST_LENGTHS, StoredStates, _lengths
+from rwkv_gpu.llm.stored_states import BLOCK, MAX_FETCHES, MAX_LENGTHS, StoredStates, _lengths
 from rwkv_gpu.stores import MemoryStore, StoreDown
 from rwkv_gpu.stores.sealed import SealedStore
 from tests.engine.test_adapters import write
@@ -234,7 +234,7 @@ def test_the_states_that_wait_to_be_written_are_limited_and_a_single_one_may_be_
     size = state["x"].nbytes
     gate = threading.Event()
     for most, kept in ((size - 1, 1), (2 * size - 1, 1), (2 * size, 2)):
-        monkeypatch.setattr("rwkv_gpu.llm.stored_states.MOST_WAITING", most)
+        monkeypatch.setattr("rwkv_gpu.llm.stored_states.MAX_WAITING", most)
         gate.clear()
         states._writing.submit(gate.wait)
         before, full = states.counts.stored, []
@@ -248,7 +248,7 @@ def test_the_states_that_wait_to_be_written_are_limited_and_a_single_one_may_be_
 
 
 def test_the_memory_of_stored_prefixes_is_limited_to_the_latest(states, monkeypatch):
-    monkeypatch.setattr("rwkv_gpu.llm.stored_states.MOST_KNOWN", 2)
+    monkeypatch.setattr("rwkv_gpu.llm.stored_states.MAX_KNOWN", 2)
     texts = [bytes([number]) * TOKEN * BLOCK for number in range(3)]
     for text in texts:
         states._note(text)
@@ -306,12 +306,12 @@ def test_a_limited_number_of_states_is_fetched_at_a_time_and_the_library_prints_
     with closing(StoredStates(None, SimpleNamespace(start=lambda: None), "", "")) as states:
         monkeypatch.setattr(states, "find", lambda *_: gate.wait())
         wanted = [states.wants(BLOCK + 1)]
-        for _ in range(MOST_FETCHES):
+        for _ in range(MAX_FETCHES):
             states.fetch(b"", 0, arrived.put, lambda _: None)
             wanted.append(states.wants(BLOCK + 1))
         gate.set()
-        assert wanted == [True] * MOST_FETCHES + [False]
-        assert [arrived.get() for _ in range(MOST_FETCHES)] == [True] * MOST_FETCHES
+        assert wanted == [True] * MAX_FETCHES + [False]
+        assert [arrived.get() for _ in range(MAX_FETCHES)] == [True] * MAX_FETCHES
         assert states.wants(BLOCK + 1) and not states.wants(BLOCK)
 
 
@@ -484,11 +484,11 @@ def test_a_list_of_lengths_has_the_last_few():
     with opened(MODELS[0], MemoryStore()) as llm:
         put = llm.states._store.put
         llm.states._store.put = lambda key, value: (value.startswith(b"[[") and lists.append(value), put(key, value))
-        for length in range(BLOCK, BLOCK + MOST_LENGTHS + 9):
+        for length in range(BLOCK, BLOCK + MAX_LENGTHS + 9):
             llm.states.write(text[: TOKEN * length], {"x": np.ones(4, np.float32)})
-    assert max(len(json.loads(one)) for one in lists) == MOST_LENGTHS
-    last = BLOCK + MOST_LENGTHS + 8
-    assert [length for length, _, _ in json.loads(lists[-1])] == list(range(last, last - MOST_LENGTHS, -1))
+    assert max(len(json.loads(one)) for one in lists) == MAX_LENGTHS
+    last = BLOCK + MAX_LENGTHS + 8
+    assert [length for length, _, _ in json.loads(lists[-1])] == list(range(last, last - MAX_LENGTHS, -1))
 
 
 def test_keys_and_values_are_written_once_a_turn_and_serve_shorter_prefixes_too():

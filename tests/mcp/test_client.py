@@ -12,7 +12,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="the extra `server` is not insta
 
 from rwkv_gpu.mcp.client import ToolServers  # noqa: E402
 from rwkv_gpu.mcp.config import ServerConfig  # noqa: E402
-from rwkv_gpu.mcp.result import MOST_RESULT, Result  # noqa: E402
+from rwkv_gpu.mcp.result import MAX_RESULT, Result  # noqa: E402
 from tests.cli.tmux import ROOT  # noqa: E402
 from tests.process import PATIENCE, until  # noqa: E402
 
@@ -66,8 +66,8 @@ def test_tools_are_listed_and_called_over_both_transports():
             assert called(servers, f"{server}_add", '{"a": "x", "b": 2}').failed
             assert called(servers, f"{server}_fail").failed
             long = called(servers, f"{server}_repeat", '{"text": "ab", "times": 100000}')
-            assert long.text.startswith("abab") and len(long.text) < MOST_RESULT + 100
-            assert f"{200_000 - MOST_RESULT:,} more characters" in long.text
+            assert long.text.startswith("abab") and len(long.text) < MAX_RESULT + 100
+            assert f"{200_000 - MAX_RESULT:,} more characters" in long.text
         assert called(servers, "nonsense") == Result("error: there is no tool nonsense", failed=True)
         for wrong in ("[1]", "{", "3"):
             assert called(servers, "local_add", wrong).text == "error: the arguments are not a JSON object"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.mcp.config import MOST_SERVERS, ServerConfig, read_config
+from rwkv_gpu.mcp.config import MAX_SERVERS, ServerConfig, read_config
 
 
 def test_the_forms_of_other_clients_are_read(tmp_path):
@@ -37,7 +37,7 @@ def test_the_forms_of_other_clients_are_read(tmp_path):
         ({"a": {"url": "file:///etc/passwd"}}, "must begin with http"),
         ({"a": {"url": "http://a", "type": "sse"}}, "the type sse"),
         ({"a": {"url": "http://a", "headers": []}}, None),
-        ({f"s{n}": {"command": "x"} for n in range(MOST_SERVERS + 1)}, "it may name"),
+        ({f"s{n}": {"command": "x"} for n in range(MAX_SERVERS + 1)}, "it may name"),
         (None, "names no servers"),
     ],
 )

@@ -13,7 +13,7 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import MANY, PRECISIONS, gemv
+from rwkv_gpu.kernels.gemm_config import PRECISIONS, UNLIMITED, gemv
 from rwkv_gpu.kernels.registry import expert_candidates, gemm_candidates
 from rwkv_gpu.kernels.tuned import runs
 from rwkv_gpu.kernels.tuning import GemmLimits
@@ -129,7 +129,7 @@ def test_the_winner_is_saved_and_the_answer_stays(fast_device, quick):
     quick.setattr(search, "expert_candidates", lambda *_: [last])
     found = run_tuner(fast_device, TINY_MIXTURE)
     assert {shape for _, shape in found.tuning.gemm_table} == {other}
-    assert {shape for limits, shape in found.tuning.expert_table if limits.max_run == MANY} == {last}
+    assert {shape for limits, shape in found.tuning.expert_table if limits.max_run == UNLIMITED} == {last}
     assert (found.tuning.lanes.map_lanes, found.tuning.attention.workgroup_lanes) == (32, 32)
     assert {choice.gain for choice in found.choices} == {0.5}
     file = opened_tiny(TINY_MIXTURE)
@@ -142,7 +142,7 @@ def test_the_winner_is_saved_and_the_answer_stays(fast_device, quick):
 
 def test_values_that_the_model_never_uses_are_not_tried(fast_device, quick):
     quick.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
-    everywhere, nowhere = GemmLimits(max_width=MANY - 1), GemmLimits(1, max_out=1)
+    everywhere, nowhere = GemmLimits(max_width=UNLIMITED - 1), GemmLimits(1, max_out=1)
     rows = tuple((limits, gemv(32, 16, 2, 1)) for limits in (everywhere, nowhere))
     found = run_tuner(fast_device, TINY, rows)
     tried = [choice.what for choice in found.choices if choice.what.startswith("matrices")]

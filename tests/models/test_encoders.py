@@ -18,7 +18,7 @@ from tests.golden.record import ENCODERS, LONG_ENCODERS, t5_encoder, twins, writ
 from tests.golden_files import EMBEDDING, OWN
 
 SAME = 2e-6  # rms: float32 sums in another order, over embeddings of deviation 1
-FAR = 3e-5  # llama.cpp rotates positions by float32 angles
+ROPE_ERROR = 3e-5  # llama.cpp rotates positions by float32 angles
 SEEN = 0.02  # different computations differ by more
 POOLED = {1: lambda rows: rows.mean(axis=0), 2: lambda rows: rows[0], 3: lambda rows: rows[-1]}
 OPTIONS = {"slots": 8, "context": 512, "chunk_size": 512, "kv": "f32"}
@@ -97,7 +97,7 @@ def test_a_text_of_several_pages_equals_llama_cpp(arch, on_gpu, adapter, roundin
     record = np.load(OWN / f"tiny-{arch}.long.npz")
     texts = [[5, 6, 7], record["tokens"].tolist()]
     rows = embedded(OWN / f"tiny-{arch}.gguf", texts, adapter if on_gpu else None)[1][record["rows"]]
-    assert rms(rows - record["exact_embeddings"]) < FAR + (rounding if on_gpu else 0)
+    assert rms(rows - record["exact_embeddings"]) < ROPE_ERROR + (rounding if on_gpu else 0)
 
 
 @pytest.mark.parametrize("name", EMBEDDING)

@@ -16,7 +16,16 @@ from rwkv_gpu.kernels.expert_config import (
     expert_gemv,
     expert_gemv_int,
 )
-from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int, skinny_gemm, subgroup_gemm
+from rwkv_gpu.kernels.gemm_config import (
+    TILE,
+    UNLIMITED,
+    GemmConfig,
+    gemm_int8,
+    gemv,
+    gemv_int,
+    skinny_gemm,
+    subgroup_gemm,
+)
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import (
     Attention,
@@ -385,12 +394,12 @@ def integers(_: Capabilities) -> GemmConfig:
 
 
 def by_subgroups(can: Capabilities) -> GemmConfig:
-    return subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 2, max_workgroups=MANY)
+    return subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 2, max_workgroups=UNLIMITED)
 
 
 def single_pass(can: Capabilities) -> GemmConfig:
     size = can.subgroup_width
-    return gemv_int(2 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2)
+    return gemv_int(2 * size, size, 2, subgroup_width=size, max_workgroups=UNLIMITED, prefetch_depth=2)
 
 
 def experts_by_fragments(can: Capabilities) -> ExpertConfig:
@@ -615,7 +624,7 @@ EXAMPLES = {
         two_halves,
         {**SHIFT, "mix": ("F32", (1, D)), "key": PACKED, "value": PACKED, "output": PACKED},
         states=(*PREVIOUS, State("next", (D,))),
-        config=lambda _: gemv_int(16, 8, 2, subgroup_width=8, max_workgroups=MANY),
+        config=lambda _: gemv_int(16, 8, 2, subgroup_width=8, max_workgroups=UNLIMITED),
     ),
 }
 WKV6 = Example(

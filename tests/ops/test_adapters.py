@@ -12,7 +12,7 @@ from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.ops.batch import Batch
-from rwkv_gpu.ops.quantising import MOST_COLUMNS
+from rwkv_gpu.ops.quantising import MAX_COLUMNS
 from tests.engine.test_adapters import adapted, write
 from tests.measure.tiny import opened_layers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
@@ -79,7 +79,7 @@ def test_on_matrix_units_a_prompt_has_one_product_with_all_a_for_each_input_and_
     assert sum("columns" in one.kernel.split(".") for one in layers[1]) == 4
 
 
-@pytest.mark.parametrize(("count", "products"), [(MOST_COLUMNS // 16, 1), (MOST_COLUMNS // 16 + 1, 0)])
+@pytest.mark.parametrize(("count", "products"), [(MAX_COLUMNS // 16, 1), (MAX_COLUMNS // 16 + 1, 0)])
 def test_more_columns_than_a_matrix_takes_are_products_of_their_own(count, products):
     with open_llama() as file:
         step = Step(512, prefill=True)

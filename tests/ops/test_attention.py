@@ -298,8 +298,8 @@ def test_rows_attend_within_their_bounds(fast_device, kind, size):
     case = Case(heads=2, kv_heads=2, size=size, rope=Rope("neox", 32, 1e4), option="bounded", kind=kind)
     for lengths in ((1, 70, 3, 64, 9), (200,), (1,) * 5, (1,)):
         bounds = blocks_of(lengths)
-        batch = replace(case.batch([(1, 0, len(bounds))]), given={"bounds": bounds})
-        assert_same(case, fast_device, [(batch, case.inputs(batch.rows) | batch.given)])
+        batch = replace(case.batch([(1, 0, len(bounds))]), extra_inputs={"bounds": bounds})
+        assert_same(case, fast_device, [(batch, case.inputs(batch.rows) | batch.extra_inputs)])
 
 
 @pytest.mark.parametrize("window", [0, 25])
@@ -311,8 +311,8 @@ def test_rows_of_images_attend_to_all_of_their_image(fast_device, kind, window):
     for parts in ([(2, 0, [3, 70, 1, 9]), (0, 0, [-1])], [(0, 1, [-40]), (2, 83, [-2, 50, 20, -5]), (1, 0, [33])]):
         batch = case.batch([(slot, start, sum(map(abs, lengths))) for slot, start, lengths in parts])
         ends = [ends_of(start, lengths) for _, start, lengths in parts]
-        batch = replace(batch, given={"ends": np.concatenate(ends)})
-        steps.append((batch, case.inputs(batch.rows) | batch.given))
+        batch = replace(batch, extra_inputs={"ends": np.concatenate(ends)})
+        steps.append((batch, case.inputs(batch.rows) | batch.extra_inputs))
     assert_same(case, fast_device, steps)
 
 

@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.kernels.defaults import gpu_tuning
 from rwkv_gpu.ops.attention_partition import (
     LANE_FLOATS,
-    MOST_LOADS,
+    MAX_LOADS,
     decode_bytes,
     decode_partition,
     matrix_decode_bytes,
@@ -56,7 +56,7 @@ def test_on_matrix_units_heads_are_rows_of_a_fragment_and_runs_end_with_blocks(f
         spread, keys = units.partition, units.key_tiles * side
         assert sharing % spread.shared == 0 and spread.shared <= units.queries <= side
         assert PAGE % keys == 0 and spread.grain == keys and spread.lanes == lanes
-        assert keys * size // (4 * lanes) <= MOST_LOADS
+        assert keys * size // (4 * lanes) <= MAX_LOADS
         nbytes = matrix_decode_bytes(size, side, units.key_tiles, units.queries)
         assert nbytes <= can.max_workgroup_memory
         assert window == 0 or (spread.runs - 1) * 2 * spread.grain < window, "runs of a window are worth joining"

@@ -14,10 +14,10 @@ from rwkv_gpu.kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gem
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.ops.memory import Scratch
-from rwkv_gpu.ops.moe import most_tiles
+from rwkv_gpu.ops.moe import max_tiles
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import LEAST_SUM, ClampedSwiglu, Gating, Rms, Routing, Weight
+from rwkv_gpu.ops.vocabulary import MIN_SUM, ClampedSwiglu, Gating, Rms, Routing, Weight
 from tests.cases import slow_unless
 from tests.gguf.blocks import mild_rows
 from tests.recording import bare_tuning, gemm_configs, run_plan, tunings
@@ -244,7 +244,7 @@ def test_the_sum_of_expert_weights_is_at_least_2_to_the_minus_14(device):
         says = lambda g, x: {"shares": g.route(x, router, Gating(1, normalise=True)).shares}  # noqa: E731
         zeros = np.zeros((1, 4), np.float32)
         got = bench.run(says, x=zeros)[1] if ops is None else says(ops, zeros)
-        np.testing.assert_allclose(got["shares"], 2.0**-15 / LEAST_SUM, rtol=1e-3)
+        np.testing.assert_allclose(got["shares"], 2.0**-15 / MIN_SUM, rtol=1e-3)
 
 
 GATINGS = {
@@ -682,7 +682,7 @@ def test_tiles_are_enough_for_any_choices(count, experts, tb):
     for concentration in (0.01, 0.1, 1, 100):
         for _ in range(200):
             counts = rng.multinomial(count, rng.dirichlet([concentration] * experts))
-            assert (-(-counts // tb)).sum() <= most_tiles(count, experts, tb)
+            assert (-(-counts // tb)).sum() <= max_tiles(count, experts, tb)
 
 
 @pytest.mark.long

@@ -114,12 +114,12 @@ def test_auto_follows_a_tuning_and_tries_again_with_another_library(opened, tmp_
 
 def test_the_first_use_starts_at_once_and_enables_them_when_the_trial_has_ended(opened, trial, background, tmp_path):
     device = open_device(ADAPTER, "auto", tmp_path, at_once=True)
-    device.settle()
+    device.apply_trial_result()
     assert opened == [True] and device.capabilities.fragment == 0 and trial.count == 0
     [process] = background
     keep_verdict(ADAPTER, tmp_path, Verdict(RIGHT, (LATENTS,)))
     process.code = 0
-    device.settle()
+    device.apply_trial_result()
     assert device.capabilities.fragment == 16 and device.pending is None
     assert not device.capabilities.latents_on_matrix_units
     later = open_device(ADAPTER, "auto", tmp_path, at_once=True)
@@ -131,7 +131,7 @@ def test_the_first_use_continues_without_them_where_the_trial_fails(opened, back
     before = device.capabilities
     keep_verdict(ADAPTER, tmp_path, Verdict("the driver crashed (signal 11)"))
     background[0].code = 1
-    device.settle()
+    device.apply_trial_result()
     assert device.capabilities is before and device.pending is None
     assert open_device(ADAPTER, "auto", tmp_path, at_once=True).capabilities.fragment == 0
     assert opened == [True, False]
@@ -145,7 +145,7 @@ def test_two_processes_at_once_share_a_trial(background, tmp_path):
     keep_verdict(ADAPTER, tmp_path, Verdict(RIGHT))
     background[0].code = 0
     for device in devices:
-        device.settle()
+        device.apply_trial_result()
         assert device.capabilities.fragment == 16
 
 

@@ -233,7 +233,7 @@ def rows(recorder: Recorder) -> int:
     return recorder.graph.nodes[0].rows
 
 
-def most_rows(field: str, less: int) -> Change:
+def max_rows(field: str, less: int) -> Change:
     """Sets the limit of rows in a tuning field to the example's rows minus `less`."""
     return lambda recorder: tuning(**{field: rows(recorder) - less})(recorder)
 
@@ -241,7 +241,7 @@ def most_rows(field: str, less: int) -> Change:
 PROMPT = shape(rows=70, decode=False)
 CONDITIONS: dict[str, dict[str, Change]] = {
     "adapters_into_products": {
-        "few rows": most_rows("adapter_rows", 1),
+        "few rows": max_rows("adapter_rows", 1),
         "the device binds all factors": can(max_storage_buffers=4),
     },
     "whole_norms_into_attention": {
@@ -256,7 +256,7 @@ CONDITIONS: dict[str, dict[str, Change]] = {
     },
     "products_side_by_side": {"one row of each sequence": PROMPT, "one layer": apart},
     "merge_state_space": {"one row of each sequence": PROMPT, "one layer": apart},
-    "lora_into_time_mix": {"one row of each sequence": PROMPT, "few rows": most_rows("lora_rows", 1)},
+    "lora_into_time_mix": {"one row of each sequence": PROMPT, "few rows": max_rows("lora_rows", 1)},
     "route_into_experts": {
         "the device ranks experts": tuning(fuses_routing=False),
         "the device binds the choice": can(max_storage_buffers=5),
@@ -266,14 +266,14 @@ CONDITIONS: dict[str, dict[str, Change]] = {
         "the device binds the choice": can(max_storage_buffers=4),
         "a subgroup for every two rows": can(max_invocations=256),
     },
-    "merge_shared_expert": {"one row": shape(rows=2), "one layer": apart, "few rows": most_rows("merged_rows", 1)},
-    "merge_gemms": {"few rows": most_rows("merged_rows", 1), "one layer": apart},
+    "merge_shared_expert": {"one row": shape(rows=2), "one layer": apart, "few rows": max_rows("merged_rows", 1)},
+    "merge_gemms": {"few rows": max_rows("merged_rows", 1), "one layer": apart},
     "merge_router": {
         "several rows": shape(rows=1),
-        "few rows": most_rows("merged_batch_rows", 1),
+        "few rows": max_rows("merged_batch_rows", 1),
         "one layer": apart,
     },
-    "merge_latent_write": {"few rows": most_rows("merged_batch_rows", 1), "one layer": apart},
+    "merge_latent_write": {"few rows": max_rows("merged_batch_rows", 1), "one layer": apart},
     "quantise_with_adapters": {"one layer": apart},
     "row_statistics": {"one row": shape(rows=2), "the kernel binds them": can(max_storage_buffers=4)},
 }  # fmt: skip
@@ -299,7 +299,7 @@ def test_a_pass_does_not_fire_where_one_condition_is_not_met(name):
 def test_a_pass_fires_up_to_the_rows_that_the_tuning_names():
     for name, field in LIMITS.items():
         recorder = ready(name)
-        most_rows(field, 0)(recorder)
+        max_rows(field, 0)(recorder)
         assert run(name, recorder) > 0, name
 
 

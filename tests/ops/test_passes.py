@@ -15,7 +15,7 @@ from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
-from rwkv_gpu.kernels.gemm_config import MANY, MatrixTile, gemm_matrix, subgroup_gemm
+from rwkv_gpu.kernels.gemm_config import UNLIMITED, MatrixTile, gemm_matrix, subgroup_gemm
 from rwkv_gpu.kernels.tuning import ExpertLimits
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.trials import Stored
@@ -181,7 +181,7 @@ def test_every_producer_of_x_rounds_it_for_matrix_units(fast_device, kind):
 def test_fewer_rows_than_a_fragment_are_rounded_for_matrix_units(fast_device, kind, parts):
     can = fast_device.capabilities
     size = can.subgroup_size or 32
-    config = subgroup_gemm(can.fragment or 16, size, 4, 1, max_workgroups=MANY, joined_parts=parts)
+    config = subgroup_gemm(can.fragment or 16, size, 4, 1, max_workgroups=UNLIMITED, joined_parts=parts)
     few = replace(ROUNDED[kind], rows=5, config=lambda _: config)
     check_with_and_without(fast_device, "round_in_producer", few)
 

@@ -8,14 +8,14 @@ import pytest
 from rwkv_gpu.gpu.shader import Linked
 from rwkv_gpu.kernels.defaults import gpu_tuning
 from rwkv_gpu.ops.attention_partition import AttentionPartition, decode_partition
-from rwkv_gpu.ops.run_shares import MOST_FURTHER, SPLIT_PAGES, RunShares
+from rwkv_gpu.ops.run_shares import MAX_FURTHER, SPLIT_PAGES, RunShares
 from rwkv_gpu.ops.vocabulary import Attention, Cache, Rope
 from tests.ops.test_attention import Case, OnGpu, each_of_several
 
 GRAIN = 32
 
 
-def most_runs(shares: RunShares, lengths: list[int]) -> list[int]:
+def max_runs(shares: RunShares, lengths: list[int]) -> list[int]:
     """Computes the rule of `attention/runs/shared_out`."""
     size = max(GRAIN, -(-sum(lengths) // shares.further))
     unlike = max(lengths) > shares.even * size
@@ -29,7 +29,7 @@ def test_further_runs_are_enough_for_any_lengths(even, rows):
     rng = np.random.default_rng(rows)
     for spread in (1, 4, 12):
         lengths = (2 ** (15 - spread * rng.random(rows))).astype(int).tolist()
-        found = most_runs(shares, lengths)
+        found = max_runs(shares, lengths)
         assert sum(found) - even * rows <= shares.further
         assert shares.count(rows) == even * rows + shares.further
         assert all(even <= one <= shares.most for one in found)
@@ -37,9 +37,9 @@ def test_further_runs_are_enough_for_any_lengths(even, rows):
 
 def test_a_long_row_among_short_ones_has_as_many_runs_as_it_may():
     shares = RunShares.by_length(3, 16, 500)
-    assert most_runs(shares, [200] * 15 + [30000]) == [3] * 15 + [3 + MOST_FURTHER]
-    assert most_runs(shares, [2000] * 16) == [3] * 16
-    assert sum(most_runs(shares, [200] * 12 + [8000] * 4)) > 16 * 3 + 12
+    assert max_runs(shares, [200] * 15 + [30000]) == [3] * 15 + [3 + MAX_FURTHER]
+    assert max_runs(shares, [2000] * 16) == [3] * 16
+    assert sum(max_runs(shares, [200] * 12 + [8000] * 4)) > 16 * 3 + 12
 
 
 def test_single_rows_and_many_rows_of_short_contexts_have_even_runs():
@@ -80,7 +80,7 @@ def test_the_last_workgroup_joins_the_further_runs_of_a_long_row(fast_device, mo
     monkeypatch.setattr(gpu.device.pipelines, "compile", noting)
     found = [gpu.step(*step) for step in (before, last)]
     shares = RunShares.by_length(1, last[0].rows + 3, case.context // 64)
-    assert max(most_runs(shares, [segment.end for segment in last[0].segments])) > shares.even
+    assert max(max_runs(shares, [segment.end for segment in last[0].segments])) > shares.even
     assert any("fn is_unlike()" in text and "var<workgroup> further_runs" in text for text in texts)
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=case.tolerance, atol=case.tolerance)

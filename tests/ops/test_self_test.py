@@ -7,7 +7,7 @@ import pytest
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE
-from rwkv_gpu.kernels.gemm_config import MANY, gemv_int
+from rwkv_gpu.kernels.gemm_config import UNLIMITED, gemv_int
 from rwkv_gpu.kernels.registry import expert_trials, gemm_trials
 from rwkv_gpu.kernels.tuning import ExpertLimits, GemmLimits
 from rwkv_gpu.ops import self_test
@@ -70,7 +70,7 @@ def test_integer_rows_are_used_only_if_they_agree_with_floats(fast_device, monke
         subgroup_width,
         r,
         subgroup_width=subgroup_width,
-        max_workgroups=MANY,
+        max_workgroups=UNLIMITED,
         prefetch_depth=prefetch_depth,
     )
     integers = plain.preferring((GemmLimits(1, packed=True), config))

@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own
     from ray.serve.request_router import RequestRouter
 
-from rwkv_gpu.ray.ask import Ask
+from rwkv_gpu.ray.ask import RoutedRequest
 from rwkv_gpu.ray.routing import BEGINNINGS, SPEED, ConversationRouter
 from rwkv_gpu.server.replicas.affinity import beginnings_of
 from rwkv_gpu.server.replicas.policy import SLACK
@@ -41,7 +41,7 @@ class Routing:
     def update(self) -> None:
         self.router.update_replicas([*self.replicas.values()])
 
-    def choose(self, ask: Ask, *, goes: bool = True) -> list[str]:
+    def choose(self, ask: RoutedRequest, *, goes: bool = True) -> list[str]:
         """Returns the replicas that the router proposes, best first. With `goes`, records that the first got the
         request.
         """
@@ -56,9 +56,9 @@ class Routing:
         return names
 
 
-def talk(*texts: str, **more: Any) -> Ask:
+def talk(*texts: str, **more: Any) -> RoutedRequest:
     body = {"messages": [{"role": "user", "content": text} for text in texts]}
-    return Ask({}, b"", beginnings_of("", body), **more)
+    return RoutedRequest({}, b"", beginnings_of("", body), **more)
 
 
 def test_a_growing_conversation_stays_and_does_not_attract_others(monkeypatch):
@@ -72,7 +72,7 @@ def test_a_growing_conversation_stays_and_does_not_attract_others(monkeypatch):
 
 def test_independent_routers_send_a_session_to_the_same_replica(monkeypatch):
     for n in range(20):
-        ask = Ask({}, b"", beginnings_of(f"session {n}", {}), session=f"session {n}".encode())
+        ask = RoutedRequest({}, b"", beginnings_of(f"session {n}", {}), session=f"session {n}".encode())
         chosen = {Routing(monkeypatch, a={}, b={}, c={}).choose(ask)[0] for _ in range(4)}
         assert len(chosen) == 1
 
@@ -113,11 +113,11 @@ def test_replicas_of_different_speed_get_work_by_their_speed(monkeypatch):
 def test_a_stream_is_resumed_by_its_own_replica_however_busy_that_is(monkeypatch):
     routing = Routing(monkeypatch, a={}, b={})
     routing.running["a"] = 100
-    assert routing.choose(Ask({}, b"", home="a", is_bound=True))[0] == "a"
-    assert routing.choose(Ask({}, b"", home="a"))[0] == "b"
+    assert routing.choose(RoutedRequest({}, b"", home="a", is_bound=True))[0] == "a"
+    assert routing.choose(RoutedRequest({}, b"", home="a"))[0] == "b"
 
 
 def test_a_model_goes_where_it_is_loaded_then_where_the_fewest_are(monkeypatch):
     routing = Routing(monkeypatch, a={"models": ("x", "y")}, b={"models": ("y",)}, c={"models": ("y", "z", "v")})
-    assert routing.choose(Ask({}, b"", model="z"))[0] == "c"
-    assert routing.choose(Ask({}, b"", model="new"), goes=False) == ["b", "a", "c"]
+    assert routing.choose(RoutedRequest({}, b"", model="z"))[0] == "c"
+    assert routing.choose(RoutedRequest({}, b"", model="new"), goes=False) == ["b", "a", "c"]

@@ -41,7 +41,7 @@ FORK_EACH = 20.0  # seconds
 # caches of the server and of malloc's threads fill, and freed memory is scattered over more pages until it is reused.
 # Resident memory of idle rounds varies by 2% in both directions. Its medians alone would hide a leak of 100 bytes for
 # each request, so objects of Python and bytes in use by malloc are counted, too: they vary by less than 1%.
-MOST_GROWTH = 0.02
+MAX_GROWTH = 0.02
 MEASURES = ("resident memory", "memory in use by malloc", "objects of Python")
 RESPONSES = 32  # responses that the server stores
 BROKEN_OFF = 0.1  # share of all requests that end at a random moment
@@ -274,7 +274,7 @@ def main() -> None:
         print(f"{count:8} {how}")
     print(f"{sum(ended.values()):,} requests in {options.seconds:g} s")
     print(*(f"{name} grew by {share:.2%}" for name, share in grown.items()), sep="; ")
-    wrong += [f"{name} grew by more than {MOST_GROWTH:.0%}" for name in grown if grown[name] > MOST_GROWTH]
+    wrong += [f"{name} grew by more than {MAX_GROWTH:.0%}" for name in grown if grown[name] > MAX_GROWTH]
     print("\n".join(wrong) or "everything is as at the start")
     sys.exit(bool(wrong))
 

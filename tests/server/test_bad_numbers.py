@@ -13,7 +13,7 @@ from rwkv_gpu.errors import BadFile, BadNumbers
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.sample import RUN, RUNS, check_sample
-from rwkv_gpu.llm.completion import LEAST_LOGPROB, json_logprob
+from rwkv_gpu.llm.completion import MIN_LOGPROB, json_logprob
 from rwkv_gpu.server.catalogue import ServedModel
 from rwkv_gpu.server.rerank import PATHS
 from tests.gguf.parts import take_apart
@@ -128,7 +128,7 @@ def test_a_text_without_direction_is_embedded_as_zeros(tmp_path):
 
 
 def test_a_log_probability_in_json_is_finite():
-    assert json_logprob(-math.inf) == LEAST_LOGPROB
+    assert json_logprob(-math.inf) == MIN_LOGPROB
     assert json_logprob(-0.5) == -0.5
     json.dumps(json_logprob(-math.inf), allow_nan=False)
 

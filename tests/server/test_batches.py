@@ -142,7 +142,7 @@ def test_unfinished_batches_expire_and_full_files_fail_the_batch(server, monkeyp
     assert lines_in(server, found["error_file_id"])["a"]["error"]["code"] == "batch_expired"
     file = uploaded(server, line("a", CHAT))
     with monkeypatch.context() as patched:
-        patched.setattr(stored_files, "MOST_BYTES", sum(one.nbytes for one in server.service.files._found.values()))
+        patched.setattr(stored_files, "MAX_BYTES", sum(one.nbytes for one in server.service.files._found.values()))
         full = server.post("/v1/batches", {**CREATE, "input_file_id": file})["id"]
         until(lambda: server.get(f"/v1/batches/{full}")["failed_at"])
     found = server.get(f"/v1/batches/{full}")
@@ -179,7 +179,7 @@ def test_files_keep_every_byte():
 
 
 def test_files_are_bounded_and_expire(monkeypatch):
-    monkeypatch.setattr(stored_files, "MOST_BYTES", 10)
+    monkeypatch.setattr(stored_files, "MAX_BYTES", 10)
     now = [0.0]
     files = stored_files.StoredFiles(lambda: now[0])
     first = files.add(stored_files.File(b"a", "x", "batch", created=0.0), b"12345678")

@@ -160,7 +160,7 @@ def test_a_file_that_takes_too_long_or_too_much_memory_ends_its_process_alone(mo
 
 def test_other_requests_continue_and_a_disconnected_client_ends_its_process(server, monkeypatch):
     monkeypatch.setattr(pdf_process, "PROGRAM", ENDLESS)
-    monkeypatch.setattr(pdf_reader, "MOST_WAITING", 3)
+    monkeypatch.setattr(pdf_reader, "MAX_WAITING", 3)
     started = []
     start = PdfProcess._start
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rwkv_gpu.server.replicas.gateway import MOST_STREAMS, Gateway, Incoming, Page
+from rwkv_gpu.server.replicas.gateway import MAX_STREAMS, Gateway, Incoming, Page
 
 METRICS = Page(0, "cpu", 200, b"# TYPE a gauge\na 1\n")
 
@@ -96,12 +96,12 @@ def test_a_body_that_is_too_large_is_refused_at_once():
 
 def test_a_stream_is_found_by_its_id_and_the_oldest_are_forgotten():
     gateway = Recorder()
-    for number in range(MOST_STREAMS + 1):
+    for number in range(MAX_STREAMS + 1):
         gateway.remember_stream([(b"x-stream-id", b"%d" % number)], number)
     gateway.remember_stream([(b"content-type", b"text/plain")], 7)
-    for number in (0, 1, MOST_STREAMS):
+    for number in (0, 1, MAX_STREAMS):
         gateway.ask(f"/v1/streams/{number}")
-    assert [gateway.replica_of_stream(one) for one in gateway.passed] == [None, 1, MOST_STREAMS]
+    assert [gateway.replica_of_stream(one) for one in gateway.passed] == [None, 1, MAX_STREAMS]
 
 
 def test_a_merged_page_has_the_replicas_that_run_and_passes_a_refusal_on():

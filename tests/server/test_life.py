@@ -302,7 +302,7 @@ def test_a_stream_without_a_reader_ends_after_a_while(monkeypatch):
 
 
 def test_a_stream_keeps_a_limited_number_of_bytes(monkeypatch):
-    monkeypatch.setattr("rwkv_gpu.server.streams.MOST_BYTES", 400)
+    monkeypatch.setattr("rwkv_gpu.server.streams.MAX_BYTES", 400)
     with serving() as server:
         asked = Asked(server, {**SHORT, "stream": True, "resumable": True})
         response = asked.begin()

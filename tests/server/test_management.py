@@ -207,7 +207,7 @@ def test_downloads_are_refused_beyond_the_limit_of_the_folder(tmp_path):
         assert status == 400 and "--max-disk" in answer["error"]
         last = lines(server.request("POST", "/api/pull", {"model": NAME}, **KEY)[2])[-1]
         assert "--max-disk" in last["error"] and not server.hub.asked
-        server.service.pulls._most_bytes += 1
+        server.service.pulls._max_bytes += 1
         assert server.post("/api/pull", {"model": NAME, "stream": False}, **KEY) == {"status": "success"}
 
 

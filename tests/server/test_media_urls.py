@@ -158,7 +158,7 @@ def test_bad_answers_are_refused_in_one_line(answer, why):
 
 
 def test_bytes_of_all_images_of_a_request_are_bounded(monkeypatch):
-    monkeypatch.setattr(media_urls, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(media_urls, "MAX_BYTES", 1 << 20)
     monkeypatch.setattr(media_urls.Budget.__init__, "__defaults__", (1 << 20,))
     sent = []
 

@@ -109,7 +109,7 @@ def test_the_model_idle_longest_is_unloaded_if_memory_is_short():
 
 
 def test_a_model_waits_for_the_memory_of_one_that_is_in_use():
-    with serving(*three(), catalogue={"most_loaded": 1}) as server:
+    with serving(*three(), catalogue={"max_loaded": 1}) as server:
         with gate(server) as held, ThreadPoolExecutor(9) as threads:
             answers = [threads.submit(asked, server, "a")]
             until(lambda: server.engine.busy)
@@ -122,7 +122,7 @@ def test_a_model_waits_for_the_memory_of_one_that_is_in_use():
 
 def test_a_model_in_use_is_not_unloaded(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.catalogue.PATIENCE", 0.05)
-    with serving(*three(), catalogue={"most_loaded": 1}) as server:
+    with serving(*three(), catalogue={"max_loaded": 1}) as server:
         with gate(server) as held:
             answer = []
             thread = threading.Thread(target=lambda: answer.append(asked(server, "a")[2]))
@@ -172,7 +172,7 @@ def test_a_model_in_use_is_unloaded_after_its_last_request():
 
 
 def test_a_folder_is_served_and_reread(tmp_path, monkeypatch):
-    monkeypatch.setattr("rwkv_gpu.server.catalogue.FRESH", 0.0)
+    monkeypatch.setattr("rwkv_gpu.server.catalogue.LISTING_SECONDS", 0.0)
     (tmp_path / "sub").mkdir()
     shutil.copy(MODEL, tmp_path / "sub" / "one.gguf")
     (tmp_path / "two-00001-of-00002.gguf").write_bytes(b"a first part")
@@ -226,7 +226,7 @@ def test_the_garbage_collector_skips_a_loaded_model_and_frees_a_closed_one():
         return llm
 
     try:
-        with serving(*three(), load=loaded, catalogue={"most_loaded": 1, "own_process": True}) as server:
+        with serving(*three(), load=loaded, catalogue={"max_loaded": 1, "own_process": True}) as server:
             assert gc.get_freeze_count() > before
             assert asked(server, "b")[0] == 200
             assert [one() is None for one in llms] == [True, False]

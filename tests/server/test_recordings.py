@@ -27,7 +27,7 @@ def recorded(count: int) -> Recording:
 
 
 def test_a_client_gets_all_events_after_the_last_that_it_has_seen_and_none_twice(monkeypatch):
-    monkeypatch.setattr(streams, "MOST_BYTES", 200)
+    monkeypatch.setattr(streams, "MAX_BYTES", 200)
     recording = recorded(50)
     first = recording.events[0][0]
     assert 1 < first < 50
@@ -37,7 +37,7 @@ def test_a_client_gets_all_events_after_the_last_that_it_has_seen_and_none_twice
 
 
 def test_every_gap_is_reported_however_small(monkeypatch):
-    monkeypatch.setattr(streams, "MOST_BYTES", 200)
+    monkeypatch.setattr(streams, "MAX_BYTES", 200)
     recording = recorded(50)
     for after in range(recording.events[0][0] - 1):
         with pytest.raises(ApiError, match="no longer stored") as failure:
@@ -46,7 +46,7 @@ def test_every_gap_is_reported_however_small(monkeypatch):
 
 
 def test_streams_that_can_be_resumed_are_bounded_and_those_that_have_ended_make_room(monkeypatch):
-    monkeypatch.setattr(streams, "MOST_STREAMS", 2)
+    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
 
     async def run() -> None:
         stopped: list[int] = []

@@ -175,7 +175,7 @@ def test_a_response_continues_with_the_one_before_it(server):
 
 
 def test_stored_responses_are_bounded_and_seen_by_their_owner_only():
-    store = StoredResponses(most=2, most_bytes=1000)
+    store = StoredResponses(most=2, max_bytes=1000)
     for number in range(3):
         store.add(b"me", {"id": f"resp_{number}", "output": [{"id": f"item_{number}"}]}, ["x"])
     store.add(b"me", {"id": "large", "output": []}, ["x" * 1000])

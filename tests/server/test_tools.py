@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.mcp.client import ToolServers
 from rwkv_gpu.mcp.config import ServerConfig
-from rwkv_gpu.server.tools import MOST_CALLS
+from rwkv_gpu.server.tools import MAX_CALLS
 from tests.cli.tmux import ROOT
 from tests.process import PATIENCE
 from tests.server.gate import until
@@ -56,10 +56,10 @@ def test_wrong_calls_and_pages_of_others_are_refused(tooled):
 
 
 def test_calls_at_the_same_time_are_limited_and_a_client_that_leaves_frees_its_place(tooled):
-    connections = [tooled.connect() for _ in range(MOST_CALLS)]
+    connections = [tooled.connect() for _ in range(MAX_CALLS)]
     for connection in connections:
         connection.request("POST", "/v1/mcp/call", json.dumps({"name": "hang"}))
-    until(lambda: tooled.service.tool_calls == MOST_CALLS)
+    until(lambda: tooled.service.tool_calls == MAX_CALLS)
     assert tooled.request("POST", "/v1/mcp/call", {"name": "add"})[0] == 429
     for connection in connections:
         connection.close()

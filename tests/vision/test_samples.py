@@ -73,7 +73,7 @@ def test_a_file_with_fewer_samples_than_its_header_gives_is_decoded_to_its_end()
 
 
 def test_hours_of_audio_are_refused_before_all_of_it_is_decoded(monkeypatch):
-    monkeypatch.setattr(module, "MOST_SECONDS", 120)
+    monkeypatch.setattr(module, "MAX_SECONDS", 120)
     monkeypatch.setattr(module, "BLOCK", 16000)
     reads, read = [], soundfile.SoundFile.read
     monkeypatch.setattr(soundfile.SoundFile, "read", lambda file, *a, **k: reads.append(1) or read(file, *a, **k))
@@ -85,7 +85,7 @@ def test_hours_of_audio_are_refused_before_all_of_it_is_decoded(monkeypatch):
 
 
 def test_all_channels_count_and_filters_of_many_rates_are_not_kept(monkeypatch):
-    monkeypatch.setattr(module, "MOST_NUMBERS", 8000)
+    monkeypatch.setattr(module, "MAX_NUMBERS", 8000)
     data = io.BytesIO()
     soundfile.write(data, np.full((1001, 8), 0.5), 16000, format="WAV")
     with pytest.raises(BadInput, match="more than 8,000 samples"):

@@ -194,7 +194,7 @@ def test_images_are_encoded_again_for_another_key(server, monkeypatch):
 
 
 def test_a_repeated_image_counts_each_time(server, monkeypatch):
-    monkeypatch.setattr(images, "MOST_IMAGES", 3)
+    monkeypatch.setattr(images, "MAX_IMAGES", 3)
     picture = {"type": "image_url", "image_url": {"url": URL}}
     server.post("/v1/chat/completions", openai([picture] * 3))
     status, _, reply = server.request("POST", "/v1/chat/completions", openai([picture] * 4))
@@ -202,7 +202,7 @@ def test_a_repeated_image_counts_each_time(server, monkeypatch):
 
 
 def test_the_pixels_of_all_images_of_a_request_are_bounded(server, monkeypatch):
-    monkeypatch.setattr(images, "MOST_PIXELS", 3 * 40 * 24)
+    monkeypatch.setattr(images, "MAX_PIXELS", 3 * 40 * 24)
     picture = {"type": "image_url", "image_url": {"url": URL}}
     server.post("/v1/chat/completions", openai([picture] * 3))
     status, _, reply = server.request("POST", "/v1/chat/completions", openai([picture] * 4))
@@ -247,7 +247,7 @@ def test_texts_are_tokenised_while_images_are_decoded(server, monkeypatch):
 
 def test_images_of_a_request_whose_client_left_are_not_decoded():
     with interruptible(lambda: True), pytest.raises(Interrupted):
-        images.Album(object()).add(b"", "the image")
+        images.RequestImages(object()).add(b"", "the image")
 
 
 def test_a_saved_slot_keeps_its_images(server, tmp_path):

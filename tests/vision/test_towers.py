@@ -166,7 +166,7 @@ def test_no_image_has_more_patches_than_its_tower_holds():
             except BadInput:
                 assert max(size) > 500 * min(size)
                 continue
-            assert grid.width * grid.height <= how.most_patches, (name, size)
+            assert grid.width * grid.height <= how.max_patches, (name, size)
 
 
 @pytest.mark.parametrize(("side", "rows"), [(40, 42), (64, 70)])

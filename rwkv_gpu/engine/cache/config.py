@@ -13,11 +13,11 @@ from ...ops.vocabulary import PAGE, STATE_TYPES, Cache, State, StateType
 DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes for pages and states of ended sequences
-LEAST_CHECKPOINTS = 4  # default minimum of states: a chat leaves up to three in a turn
+MIN_CHECKPOINTS = 4  # default minimum of states: a chat leaves up to three in a turn
 # Default number of states if they take at most USUAL_STATES: edits of a long chat restart nearby
 USUAL_CHECKPOINTS = 16
 USUAL_STATES = 1 << 30  # bytes
-MOST_CHECKPOINTS = 64  # maximum of these states
+MAX_CHECKPOINTS = 64  # maximum of these states
 DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states stored while reading a text
 DEFAULT_CHUNK = 512  # rows of a step
 DEFAULT_LOOK_AHEAD = 15  # steps in flight, if they are short, before the host knows the result of the first
@@ -80,7 +80,7 @@ class CacheConfig:
             raise BadInput(
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
-        checkpoints = min(MOST_CHECKPOINTS, room // state_bytes) if state_bytes else 0
+        checkpoints = min(MAX_CHECKPOINTS, room // state_bytes) if state_bytes else 0
         counts = options.get("drafts", 0), options.get("initial", 0), options.get("rewind", 0)
         slots = options.get("slots", 1)
         config = cls(
@@ -133,7 +133,7 @@ class CacheConfig:
         return max(min(self.look_ahead, 2), self.rewind) + 2
 
     @property
-    def apart(self) -> int:
+    def spacing(self) -> int:
         """Minimum number of tokens between two states of a sequence; above 1 with a long look-ahead."""
         return 1 if self.rewind else max(1, self.look_ahead - 1)
 
@@ -188,7 +188,7 @@ def _context_of(model: Model, asked: int | None) -> int:
 def _default_cache(state_bytes: int) -> int:
     """Bytes for ended sequences, in addition to the pages of one context."""
     usual = min(USUAL_CHECKPOINTS * state_bytes, USUAL_STATES)
-    return max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes, usual)
+    return max(DEFAULT_CACHE, MIN_CHECKPOINTS * state_bytes, usual)
 
 
 def within_bindings(device: Device, model: Contents, config: CacheConfig, *, whole: bool = True) -> CacheConfig:

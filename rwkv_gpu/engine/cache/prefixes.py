@@ -35,7 +35,7 @@ class Entry:
         return self.handle.length - (self.shorter.handle.length if self.shorter is not None else 0)
 
 
-MOST_KEY_BYTES = 64 << 20  # limit for the token ids that states are found by: 1,000,000 tokens take 8 MB per state
+MAX_KEY_BYTES = 64 << 20  # limit for the token ids that states are found by: 1,000,000 tokens take 8 MB per state
 
 
 class PrefixCache:
@@ -48,13 +48,13 @@ class PrefixCache:
     """
 
     def __init__(
-        self, store: SequenceStore, most_bytes: int, page_bytes: int, state_bytes: int, most_states: int
+        self, store: SequenceStore, max_bytes: int, page_bytes: int, state_bytes: int, max_states: int
     ) -> None:
         self._store = store
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._page_bytes = page_bytes
         self._state_bytes = state_bytes
-        self._most_states = most_states
+        self._max_states = max_states
         self._found: dict[Key, Entry] = {}
         self._index = PrefixIndex()
         # Eviction order. Items are lazy: an entry whose rank has risen since is pushed again when it comes up.
@@ -65,7 +65,7 @@ class PrefixCache:
         self._held_bytes = 0  # total size of these pages
         self._states = 0  # number of entries with a state
         self._key_bytes = 0  # total size of their token ids
-        self._most_key_bytes = MOST_KEY_BYTES
+        self._max_key_bytes = MAX_KEY_BYTES
 
     def __len__(self) -> int:
         return len(self._found)
@@ -83,7 +83,7 @@ class PrefixCache:
     @property
     def stores(self) -> bool:
         """True if there is room for any entry."""
-        return self._most_bytes > 0 and (self._most_states > 0 or not self._store.recurrent)
+        return self._max_bytes > 0 and (self._max_states > 0 or not self._store.recurrent)
 
     def find(self, ids: Sequence[int] | Key) -> tuple[PrefixHandle, int] | None:
         """Finds the entry with the longest common prefix, and its length.
@@ -147,8 +147,8 @@ class PrefixCache:
 
     @property
     def _is_over(self) -> bool:
-        too_many = self._states > self._most_states or self._key_bytes > self._most_key_bytes
-        return too_many or self.nbytes > self._most_bytes
+        too_many = self._states > self._max_states or self._key_bytes > self._max_key_bytes
+        return too_many or self.nbytes > self._max_bytes
 
     def evict(self, *, but: Entry | None = None) -> bool:
         """Evicts the entry with the lowest value, never `but`; False if there is none."""

@@ -13,15 +13,15 @@ from .pager import PagePool, Span
 class StatePages:
     """A pool of states. Each sequence has its last few, indexed by the number of tokens they have seen.
 
-    A state whose two neighbours are at most `apart` tokens from each other is dropped once no step reads it. Going back
-    to it then starts at the state before.
+    A state whose two neighbours are at most `spacing` tokens from each other is dropped once no step reads it. Going
+    back to it then starts at the state before.
     """
 
-    def __init__(self, pages: int, held: int, apart: int = 1) -> None:
+    def __init__(self, pages: int, held: int, spacing: int = 1) -> None:
         assert held >= 2, "a step reads one state and writes another"
         self.pool = PagePool(pages)
         self._held = held  # maximum states of one sequence
-        self._apart = apart
+        self._spacing = spacing
         self._tables: dict[int, list[tuple[int, int]]] = {}  # (length, page), longest last
 
     def length(self, slot: int) -> int:
@@ -113,7 +113,7 @@ class StatePages:
             if one[0] > start - unverified:
                 maybe.append(one)
                 continue
-            while len(kept) > 1 and one[0] - kept[-2][0] <= self._apart:
+            while len(kept) > 1 and one[0] - kept[-2][0] <= self._spacing:
                 given_up.append(kept.pop()[1])
             kept.append(one)
         while len(kept) >= max(2, self._held - len(maybe)):

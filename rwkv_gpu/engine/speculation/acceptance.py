@@ -10,7 +10,7 @@ MODEL, HEAD = 4, 5
 CHANCES = 0.45, 0.6, 0.75, 0.85, 0.8, 0.75  # initial acceptance rate of each kind
 WEIGHT = 8.0  # weight of the initial rate, in tokens; also weight of the global rate for one sequence
 KEEP_ALL, KEEP_ONE = 0.98, 0.95  # decay of old counts after each draft
-SURE = 0.98  # upper limit of a rate
+MAX_RATE = 0.98  # upper limit of a rate
 
 
 def kind_of(run: int) -> int:
@@ -36,7 +36,7 @@ class Counts:
 
     def chance(self, kind: int, before: float) -> float:
         """Estimated acceptance rate, starting from the prior `before`."""
-        return min(SURE, (self._right[kind] + WEIGHT * before) / (self._tried[kind] + WEIGHT))
+        return min(MAX_RATE, (self._right[kind] + WEIGHT * before) / (self._tried[kind] + WEIGHT))
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Acceptance:
 
 
 @dataclass
-class Drafting:
+class DraftState:
     """Draft state of one sequence: whether it drafts, past results, and what drafts would gain while it does not."""
 
     most: int  # maximum tokens of a draft

@@ -10,7 +10,7 @@ from typing import NamedTuple
 GUESS = 0.05
 LAST = 7  # number of recent measurements used
 FADE = 0.9999  # decay per measurement: a cost that was not measured for long is assumed lower, until it is tried again
-MOST_FADED = 0.8
+MAX_FADED = 0.8
 DRAFT_FADED = 0.2  # the same for steps of a draft model, which are not measured while they seem too expensive
 STALE = 0.95  # below this, steps without drafts are measured again: about 500 steps after the last time
 DRAFT_GUESS = 0.5  # step of a draft model relative to a step without drafts, before one is measured
@@ -95,8 +95,8 @@ class Measured:
     measurements are dropped after a long time without new ones.
     """
 
-    def __init__(self, most_faded: float = MOST_FADED) -> None:
-        self._most_faded = most_faded
+    def __init__(self, max_faded: float = MAX_FADED) -> None:
+        self._max_faded = max_faded
         self.seconds: dict[int, float] = {}
         self._begun: set[int] = set()
         self._last: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
@@ -122,7 +122,7 @@ class Measured:
     def fade(self, but: int = 0) -> None:
         """Ages the measurements of all buckets except `but`."""
         for bucket in self.seconds:
-            if bucket != but and self._faded[bucket] > self._most_faded:
+            if bucket != but and self._faded[bucket] > self._max_faded:
                 self._faded[bucket] *= FADE
                 self.seconds[bucket] *= FADE
 

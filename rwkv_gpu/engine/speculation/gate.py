@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from .acceptance import Drafting
+from .acceptance import DraftState
 from .costs import StepCosts, bucket
 
 BLIND = 100  # maximum steps without drafts before they must be measured
@@ -37,7 +37,7 @@ class SpeculationGate:
         self._unmeasured: Counter[int] = Counter()  # steps without drafts before their time was known
 
     def decide(
-        self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts, pays: Callable[[], bool] = lambda: True
+        self, drafting: Sequence[DraftState], sequences: int, costs: StepCosts, pays: Callable[[], bool] = lambda: True
     ) -> None:
         """Turns drafts on or off before a step of `sequences` sequences.
 

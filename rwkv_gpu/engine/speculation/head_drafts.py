@@ -80,7 +80,7 @@ class HeadDrafts(Proposer):
         if self._runner.follows:
             batch = batch.following({chunk.slot: chunk.start for chunk, _ in going if chunk.unverified})
         if self._extra_inputs is not None:
-            batch = replace(batch, given=self._extra_inputs([start + 1 for _, start, _ in rows]))
+            batch = replace(batch, extra_inputs=self._extra_inputs([start + 1 for _, start, _ in rows]))
         adapters = self._runner.adapters
         if any(chunk.sequence.family for chunk, _ in going):
             each = [adapters.scales() if one.sequence.adapters is None else one.sequence.adapters for one, _ in going]

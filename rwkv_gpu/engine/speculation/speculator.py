@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..sequence import TokenSequence
-from .acceptance import MODEL, SURE, Acceptance, Drafting
+from .acceptance import MAX_RATE, MODEL, Acceptance, DraftState
 from .costs import Candidate, Gain, StepCosts, best_widths
 from .gate import SpeculationGate
 from .proposer import Offer, Proposer
 
 # Acceptance rates that a trial assumes, one after the other, until some draft pays: the known rates may be outdated.
-HOPES = 0.0, 0.85, 0.9, 0.95, SURE
+ASSUMED_CHANCES = 0.0, 0.85, 0.9, 0.95, MAX_RATE
 
 
 class Drafted(NamedTuple):
@@ -44,7 +44,7 @@ class Speculator:
         asked = sequence.request.params.draft_tokens
         most = self.most if asked is None else min(asked, self.most)
         if most:
-            sequence.drafting = Drafting(most, self._acceptance, self.gain)
+            sequence.drafting = DraftState(most, self._acceptance, self.gain)
             for proposer in self.proposers:
                 proposer.begin(sequence)
 
@@ -53,7 +53,7 @@ class Speculator:
         if self._has_free:
             return True
         apart = not any(one.queued for one in self.proposers)
-        best = Candidate(SURE, self.most, costs.draft_step(sequences) if apart else 0.0)
+        best = Candidate(MAX_RATE, self.most, costs.draft_step(sequences) if apart else 0.0)
         without = costs.undrafted(sequences)
         return any(best_widths([best] * sequences, sequences, rows, costs.of, costs.rate(sequences), without))
 
@@ -115,9 +115,9 @@ class Speculator:
         rate = costs.rate(sequences)
         if self._has_free:  # the next step may find a draft, so this one is awaited
             return best_widths(found, sequences, rows, costs.of, rate, costs.of(sequences))
-        for hope in HOPES:
-            hoped = [one._replace(chance=max(one.chance, hope)) for one in found]
-            widths = best_widths(hoped, sequences, rows, costs.of, rate, costs.undrafted(sequences))
+        for assumed in ASSUMED_CHANCES:
+            raised = [one._replace(chance=max(one.chance, assumed)) for one in found]
+            widths = best_widths(raised, sequences, rows, costs.of, rate, costs.undrafted(sequences))
             if any(widths):
                 return widths
         return [0] * len(found)
@@ -128,7 +128,7 @@ class Speculator:
             proposer.close()
 
 
-def _expected(drafting: Drafting, offer: Offer, most: int) -> float:
+def _expected(drafting: DraftState, offer: Offer, most: int) -> float:
     """The number of tokens of a draft that are likely right."""
     count = most if offer.tokens is None else min(most, len(offer.tokens))
     chance = drafting.chance(offer.kind)

@@ -6,8 +6,8 @@ const MAGIC = "RWKVGPU3";
 const KIND = "rwkv-gpu chat 2";
 const STATE_KIND = "rwkv-gpu state 1";
 const DIGEST = 32; // bytes of the checksum
-const MOST_TEXT = 1 << 29; // bytes of a header, and of notes
-const MOST_LINK = 1 << 20; // bytes of a conversation in a link
+const MAX_TEXT = 1 << 29; // bytes of a header, and of notes
+const MAX_LINK = 1 << 20; // bytes of a conversation in a link
 const TYPES = { uint8: 1, uint16: 2, uint32: 4, uint64: 8, int8: 1, int16: 2, int32: 4, int64: 8, float16: 2, float32: 4, float64: 8 };
 const DAMAGED = "The file is damaged or cut short; its parts or its checksum do not agree.";
 
@@ -34,12 +34,12 @@ export async function readFile(data) {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   const length = Number(view.getBigUint64(MAGIC.length, true));
   const end = data.length - DIGEST;
-  need(length <= MOST_TEXT && start + length <= end, DAMAGED);
+  need(length <= MAX_TEXT && start + length <= end, DAMAGED);
   const sum = await sha256(data.subarray(0, end));
   need(sum.every((byte, at) => byte === data[end + at]), DAMAGED);
   const header = parsed(data.subarray(start, start + length));
   let at = start + length;
-  need(whole(header.notes, 0, Math.min(MOST_TEXT, end - at)) && Array.isArray(header.arrays), DAMAGED);
+  need(whole(header.notes, 0, Math.min(MAX_TEXT, end - at)) && Array.isArray(header.arrays), DAMAGED);
   const notes = parsed(data.subarray(at, (at += header.notes)));
   const arrays = Object.create(null);
   for (const { name, dtype, shape } of header.arrays) {
@@ -161,7 +161,7 @@ export async function toLink(data) {
 /** The conversation file of a link. A link that expands beyond a limit is refused. */
 export async function fromLink(text) {
   const wrong = "The link contains no conversation of rwkv-gpu.";
-  need(text.length <= MOST_LINK && /^[\w-]+$/.test(text), wrong);
+  need(text.length <= MAX_LINK && /^[\w-]+$/.test(text), wrong);
   const parts = [];
   let size = 0;
   try {
@@ -169,8 +169,8 @@ export async function fromLink(text) {
     const reader = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
     for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
       size += value.length;
-      if (size > MOST_LINK) await reader.cancel();
-      need(size <= MOST_LINK, "The conversation in the link is too long.");
+      if (size > MAX_LINK) await reader.cancel();
+      need(size <= MAX_LINK, "The conversation in the link is too long.");
       parts.push(value);
     }
   } catch (error) {

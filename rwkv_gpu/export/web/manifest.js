@@ -1,6 +1,6 @@
 // Checks the manifest of an exported model, before a page allocates memory or indexes arrays by it.
 export const FORMAT = 1; // of manifests that this file reads
-const MOST_BUFFER = 256 << 20;
+const MAX_BUFFER = 256 << 20;
 /** Copies of each state: a step reads one, and writes the other. */
 export const STATES = 2;
 /** Arrays of inputs, kinds of bindings, and bytes of numbers, by their names in the manifest. */
@@ -68,15 +68,15 @@ function check(manifest) {
   need(whole(manifest.model?.vocabulary, 1, 2 ** 24) && whole(manifest.model.context, 0, 2 ** 31), wrong);
   let data = 0;
   for (const one of buffers) {
-    need(whole(one.bytes, 4, MOST_BUFFER) && one.bytes % 4 === 0, wrong);
+    need(whole(one.bytes, 4, MAX_BUFFER) && one.bytes % 4 === 0, wrong);
     if (one.data === undefined) continue;
     need(one.data === data, wrong);
     data += one.bytes;
   }
-  for (const one of shards) need(whole(one.bytes, 1, MOST_BUFFER) && /^[\w.-]+$/.test(one.file) && /^[0-9a-f]{64}$/.test(one.sha256), wrong);
+  for (const one of shards) need(whole(one.bytes, 1, MAX_BUFFER) && /^[\w.-]+$/.test(one.file) && /^[0-9a-f]{64}$/.test(one.sha256), wrong);
   need(shards.reduce((sum, one) => sum + one.bytes, 0) === data, wrong);
   const inside = (number, offset, bytes) => {
-    need(whole(number, 0, buffers.length - 1) && whole(offset, 0, MOST_BUFFER) && whole(bytes, 1, MOST_BUFFER), wrong);
+    need(whole(number, 0, buffers.length - 1) && whole(offset, 0, MAX_BUFFER) && whole(bytes, 1, MAX_BUFFER), wrong);
     need(offset + bytes <= buffers[number].bytes, wrong);
   };
   for (const plan of variants.flatMap(({ plans }) => plans)) {

@@ -10,7 +10,7 @@ import { Chat, settingsOf } from "./chat.js";
 export { Chat, ExportError };
 
 const MARKS = 4; // stored states of earlier prompts, which other questions continue
-const MOST_MANIFEST = 256 << 20;
+const MAX_MANIFEST = 256 << 20;
 
 /**
  * @typedef {object} Settings
@@ -52,7 +52,7 @@ async function readManifest(url, signal) {
   const response = await fetch(url, { signal }).catch(() => null);
   signal?.throwIfAborted();
   need(response?.ok, "The file model.json of the export cannot be read; check the address and the connection.");
-  need(Number(response.headers.get("Content-Length") ?? 0) <= MOST_MANIFEST, "The manifest is too large.");
+  need(Number(response.headers.get("Content-Length") ?? 0) <= MAX_MANIFEST, "The manifest is too large.");
   return response.json().catch(() => need(false, "The file model.json is damaged; export the model again."));
 }
 

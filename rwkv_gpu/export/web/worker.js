@@ -4,7 +4,7 @@ import { fromLink, toLink } from "./conversation.js";
 import { Chat, Transcript } from "./chat.js";
 import { load } from "./rwkv-gpu.js";
 
-const MOST_RECENT = 16;
+const MAX_RECENT = 16;
 const recent = []; // newest first: messages, and the transcript of what the model has read of them
 const signals = new Map(); // AbortControllers by number of the command
 let source = null;
@@ -28,7 +28,7 @@ function opened() {
 
 function remember({ messages, transcript }) {
   recent.unshift({ messages, transcript });
-  recent.length = Math.min(recent.length, MOST_RECENT);
+  recent.length = Math.min(recent.length, MAX_RECENT);
 }
 
 // Messages of an API as rows of a conversation. Messages of the same role that follow each other become one.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...gpu.device import Capabilities
 from ...kernels.attention import BLOCK_PAGES, HALF_PAGES
 from ...kernels.defaults import default_tuning
-from ...kernels.gemm_config import MANY
+from ...kernels.gemm_config import UNLIMITED
 from ...kernels.kernel import CLOSE
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
@@ -69,7 +69,9 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         if can.coherent:
             ways["shared keys, last workgroup joins"] = shared.changed(last_workgroup_reduces=True)
     if can.fragment:
-        ways[UNITS] = plain.changed(matrix_decode_positions=1, matrix_decode_sharing=1, matrix_decode_head_size=MANY)
+        ways[UNITS] = plain.changed(
+            matrix_decode_positions=1, matrix_decode_sharing=1, matrix_decode_head_size=UNLIMITED
+        )
     for name, tuning in ways.items():
         for kind, size, heads in SIZES:
             for step, (start, count) in STEPS.items():
@@ -181,7 +183,7 @@ def _trial(
     given = {BOUNDED: {"bounds": blocks}, IMAGES: {"ends": blocks[:, 1:]}}.get(what, {})
     weights = {n: Stored.of(1 + normal(size, seed=i) / 4) for i, n in enumerate(("q_norm", "k_norm"))}
     weights |= {"sinks": Stored.of(normal(heads)), "biases": Stored.of(2 * normal(32 * heads, seed=3))}
-    batch = replace(Batch.of([(0, start, [0] * count)]).placed({0: order}), given=given)
+    batch = replace(Batch.of([(0, start, [0] * count)]).placed({0: order}), extra_inputs=given)
     named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(
         "write_keys" if what == WRITTEN else "attention", named, name, tuning, compute, inputs | given,

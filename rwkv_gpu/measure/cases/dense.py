@@ -74,7 +74,7 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield trial("scale", lambda g, _, x: g.scale(x, 0.3), x=x)
     yield trial("concat", lambda g, _, x, z: g.concat(x, z), x=x, z=normal(3, 64, seed=1))
     known = Columns("known", np.array([2, 40, 3, 99], np.uint32), 101)
-    yield trial("spread", lambda g, _, x: g.spread(x, known), x=normal(3, 4))
+    yield trial("scatter", lambda g, _, x: g.scatter(x, known), x=normal(3, 4))
     yield rounded("swish", lambda g, _, x: g.swish(x, 1.702), x=3 * x)
     yield rounded("gelu_erf", lambda g, _, x: g.gelu_erf(x), x=3 * x)
     yield rounded("xielu", lambda g, _, x: g.xielu(x, how), x=3 * x)

@@ -8,7 +8,7 @@ from typing import Any
 from ...gguf.formats import Format
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
-from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
+from ...kernels.gemm_config import BYTES, INT8, INT16, UNLIMITED, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import ADAPTER_COLUMNS, FORMAT, JOINED, SUMS_ROUNDED
@@ -79,7 +79,7 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     """Bias, activation and residual; gate and up in pairs; rows that are not multiples of four."""
     tuning, rows, fmt = _only(can, config), _rows(config), _one_format(kernel)
     allowed = max(MORE * config.tolerance.result, CLOSE.result)
-    fusing = tuning.changed(adapter_rows=MANY)
+    fusing = tuning.changed(adapter_rows=UNLIMITED)
     for normed in (False, True)[: 1 + config.reads_quantised]:  # the rows are also quantised in the dispatch of A x
         yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
     yield _adapted_pairs(name, fusing, fmt, rows, allowed)
@@ -232,7 +232,7 @@ def _loads_statistics(can: Capabilities, name: str, kernel: GemmKernel, config: 
     """Products that load row statistics emitted by another kernel."""
     emits = next((config for other, config in gemm_trials(can).values() if other is GEMV_SINGLE_PASS), None)
     if emits is not None and kernel not in (GEMV_INT, GEMV_SINGLE_PASS):
-        sized = replace(emits, kernel="linear/gemv_int", prefetch_depth=1, max_workgroups=MANY)
+        sized = replace(emits, kernel="linear/gemv_int", prefetch_depth=1, max_workgroups=UNLIMITED)
         tuning = _only(can, config).preferring((GemmLimits(1, max_out=512), sized)).changed(fuses_token_shift=True)
         past = Past(decode_batch(1), {"one": normal(1, 512), "two": normal(1, 512, seed=1)})
         yield Trial(
@@ -348,7 +348,7 @@ def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
         w = {"w": Stored.random(BY_NAME[name], 2048, 2048)}
         x = {"x": normal(rows, 2048)}
         every = {
-            kind: used.only(replace(config, max_workgroups=MANY)) for kind, (_, config) in gemm_trials(can).items()
+            kind: used.only(replace(config, max_workgroups=UNLIMITED)) for kind, (_, config) in gemm_trials(can).items()
         }
         for kind, tuning in ({CHOSEN: used} | every).items():
             what = f"{name}, {rows} row{'s' if rows > 1 else ''}"

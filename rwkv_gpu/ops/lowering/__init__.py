@@ -82,7 +82,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.Sample: sampling.sample,
     nodes.SelectiveScan: ssm.selective_scan,
     nodes.ScaleRows: dense.scale_rows,
-    nodes.Spread: dense.spread,
+    nodes.Scatter: dense.scatter,
     nodes.ShiftRows: slot_rows.shift_rows,
     nodes.SortChoices: moe.sort_choices,
     nodes.Ssd: ssm.ssd,

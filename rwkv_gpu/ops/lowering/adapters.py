@@ -9,12 +9,12 @@ from ..values import Operand
 from .context import Lowering
 from .quantising import quantise_links
 
-MOST_FOURS = 8  # vec4s of columns that a workgroup multiplies in a loop, at most
-LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # per workgroup, per lane; a multiprocessor runs two workgroups of 1,024 lanes
+MAX_FOURS = 8  # vec4s of columns that a workgroup multiplies in a loop, at most
+MIN_LANES, FOURS_OF_A_LANE = 512, 4  # per workgroup, per lane; a multiprocessor runs two workgroups of 1,024 lanes
 # Minimum number of workgroups that share the columns of a row. With four adapters of rank 16, each workgroup has one
 # vec4 and needs no loop. At batch 16, such adapters on attention cost 14.0% of a step of Llama 8B; with a minimum of 4,
 # they cost 16.7%.
-LEAST_SHARES = 16
+MIN_SHARES = 16
 
 
 def down(to: Lowering, node: Node, op: AdapterDown) -> None:
@@ -24,7 +24,7 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
     assert factors is not None, "factors of one dispatch are in one binding"
     width, columns = op.xs[0].shape[1], op.scales.shape[1]
     fours = columns // 4
-    shares = min(fours, max(LEAST_SHARES, -(-fours // MOST_FOURS)))
+    shares = min(fours, max(MIN_SHARES, -(-fours // MAX_FOURS)))
     inputs = zip(factors.starts, op.xs, op.lows, strict=True)
     constants: dict[str, Constant] = {
         "WG": _lanes(to, width),
@@ -67,4 +67,4 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
 def _lanes(to: Lowering, width: int) -> int:
     """Lanes of a workgroup; more for long rows."""
     wanted = width // 4 // FOURS_OF_A_LANE
-    return min(to.tuning.lanes.row_lanes, max(LEAST_LANES, 1 << (wanted - 1).bit_length()))
+    return min(to.tuning.lanes.row_lanes, max(MIN_LANES, 1 << (wanted - 1).bit_length()))

@@ -17,7 +17,7 @@ from ...gpu.shader import Constant
 from ...kernels.matrix_tiles import matrix_units
 from ...kernels.parts import LAST_WORKGROUP, ORDERED_SUBGROUP, ROUNDING_IN_UNITS
 from ..attention_partition import (
-    MOST_FRAGMENTS,
+    MAX_FRAGMENTS,
     AttentionPartition,
     MatrixDecodePartition,
     decode_bytes,
@@ -30,7 +30,7 @@ from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend, WriteKeys
 from ..nodes.stage import Links
-from ..paged import FAR, factors_of, largest_power, relative_biases, rope_table
+from ..paged import MAX_DISTANCE, factors_of, largest_power, relative_biases, rope_table
 from ..run_shares import RunShares
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import NO_KEY, PAGE, Attention, Cache, HeadNorms, LatentAttention, LateTemperature, Rope, Weight
@@ -40,7 +40,7 @@ from .quantising import in_units
 SMALL_HEAD = 80  # maximum size of heads of which keys and values of four fragments are copied at a time, else two
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 RUN_FRAGMENTS = 16  # minimum number of key fragments of a run on matrix units
-LEAST_COLUMNS = 16  # minimum number of vec4s of a head for a workgroup that reduces runs
+MIN_COLUMNS = 16  # minimum number of vec4s of a head for a workgroup that reduces runs
 REDUCING_GROUPS = 128  # workgroups that reduce runs, if heads are long enough
 LOG2E = math.log2(math.e)
 BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that locate the queries of a workgroup in a prompt
@@ -156,7 +156,7 @@ def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     if not wanted or op.cache.size % 8:
         return False
     fits = matrix_attention_bytes(op.cache.size, side) <= to.can.max_workgroup_memory
-    return op.how.biases is None and op.cache.size <= 2 * MOST_FRAGMENTS * side and fits
+    return op.how.biases is None and op.cache.size <= 2 * MAX_FRAGMENTS * side and fits
 
 
 def matrix_attention_bytes(size: int, side: int) -> int:
@@ -169,7 +169,7 @@ def matrix_attention_bytes(size: int, side: int) -> int:
 
 def pieces(size: int, side: int) -> int:
     """The number of workgroups that share the dimensions of a head's result."""
-    return 2 if size > MOST_FRAGMENTS * side else 1
+    return 2 if size > MAX_FRAGMENTS * side else 1
 
 
 def _keys(size: int, side: int) -> int:
@@ -194,7 +194,7 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
         "KEYS": _keys(op.cache.size, side), "PIECES": pieces(op.cache.size, side),
     }  # fmt: skip
     links = _scores(to, op, LOG2E) + _sink(op) + bound
-    meeting = "subgroup" if lanes == ORDERED_SUBGROUP else "workgroup"
+    barrier = "subgroup" if lanes == ORDERED_SUBGROUP else "workgroup"
     shares = "attention/partition", partition.shares.counting
     operands: dict[str, Operand] = {
         **_bounds(op), "y": found if partition.runs > 1 else op.y,
@@ -204,7 +204,7 @@ def _attend_on_matrix_units(to: Lowering, node: Node, op: Attend, partition: Att
         op.cache.name,
         (
             "attention/attention_matrix",
-            f"attention/meeting/{meeting}",
+            f"attention/meeting/{barrier}",
             "attention/softmax",
             "attention/blocks",
             *shares,
@@ -328,7 +328,7 @@ def reduce_runs(
     """
     total, slices = partition.size // 4, 1
     while (
-        total % (2 * slices) == 0 and total // slices >= 2 * LEAST_COLUMNS
+        total % (2 * slices) == 0 and total // slices >= 2 * MIN_COLUMNS
     ) and node.rows * partition.heads * slices < REDUCING_GROUPS:
         slices *= 2
     columns = total // slices
@@ -461,7 +461,7 @@ def _scores(to: Lowering, op: Attend, base: float) -> Links:
         slopes: dict[str, Constant] = {"SLOPES": float(power), "SLOPE_STEP": how.alibi / power}
         return Links(["attention/logit/alibi"], slopes | {"SLOPE_UNIT": float(base)})
     if how.biases:
-        return Links(["attention/logit/relative"], {"MOST_APART": float(FAR)}, _biases(to, how))
+        return Links(["attention/logit/relative"], {"MAX_APART": float(MAX_DISTANCE)}, _biases(to, how))
     if how.softcap:
         return Links(["attention/logit/capped"], {"CAP": how.softcap * base})
     return Links(["attention/logit/plain"])

@@ -24,7 +24,7 @@ from ..vocabulary import PAGE, Cache, LayerNorm, Rms, Weight
 
 NO_OPERANDS: Mapping[str, Operand] = MappingProxyType({})
 NO_CONSTANTS: Mapping[str, Constant] = MappingProxyType({})
-LEAST_LANES = 64  # of a workgroup, as a multiprocessor runs only so many workgroups
+MIN_LANES = 64  # of a workgroup, as a multiprocessor runs only so many workgroups
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Lowering:
         if lanes.reduce != "subgroup" or rows * lanes.row_lanes <= lanes.resident_lanes:
             return lanes.row_lanes
         fours = -(-width // 4)
-        most = min(lanes.row_lanes, max(LEAST_LANES, lanes.resident_lanes // rows))
+        most = min(lanes.row_lanes, max(MIN_LANES, lanes.resident_lanes // rows))
         return min(most, -(-fours // -(-fours // most) // 32) * 32)
 
     def _operand(self, op: Any, binding: str) -> Operand:

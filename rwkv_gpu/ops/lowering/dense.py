@@ -31,12 +31,12 @@ from ..nodes import (
     ResizeHeads,
     RowMatrix,
     ScaleRows,
-    Spread,
+    Scatter,
     TokenNumbers,
     Turn,
 )
 from ..values import CachedTensor, Operand, Value
-from ..vocabulary import LEAST_LOGIT, Columns, LayerNorm, NGrams, Rms
+from ..vocabulary import MIN_LOGIT, Columns, LayerNorm, NGrams, Rms
 from .context import NO_OPERANDS, Lowering
 from .quantising import rounded_constants
 
@@ -159,9 +159,9 @@ def _residual(add: Value | None) -> tuple[str, dict[str, Operand]]:
     return ("linear/epilogue/no_residual", {}) if add is None else ("linear/epilogue/residual", {"residual": add})
 
 
-def spread(to: Lowering, node: Node, op: Spread) -> None:
+def scatter(to: Lowering, node: Node, op: Scatter) -> None:
     count = op.columns.count
-    constants: dict[str, Constant] = {"A": op.x.shape[1], "B": count, "LEAST": LEAST_LOGIT}
+    constants: dict[str, Constant] = {"A": op.x.shape[1], "B": count, "LEAST": MIN_LOGIT}
     columns = CachedTensor(("columns", op.columns.name), partial(_column_of, op.columns))
     to.emit_elements(
         node, ("dense/spread",), constants, {"columns": columns}, count=node.rows * count, fixed_bytes=4 * count

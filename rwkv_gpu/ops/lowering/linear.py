@@ -34,7 +34,7 @@ from ..vocabulary import NUMBERS, scales_of_pairs
 from .context import Lowering
 from .matrix_units import on_matrix_units
 from .quantising import quantise
-from .table import Placed, Table
+from .table import Matrix, Table
 
 REDUCE = "linear/splitk_reduce"
 ROWS_OF_LANE = 4  # a lane adds up the parts of this many rows, if there are more sums than lanes that run at once
@@ -48,9 +48,9 @@ class Bound:
     """The matrices of a dispatch and its operands."""
 
     name: str
-    placed: Sequence[Placed]
+    placed: Sequence[Matrix]
     operands: Mapping[str, Operand]
-    joined: Placed | None = None  # a second matrix whose columns follow those of the first
+    joined: Matrix | None = None  # a second matrix whose columns follow those of the first
 
     @property
     def shards(self) -> list[Shard]:
@@ -92,7 +92,7 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     return [
         Bound(
             product.weight.name,
-            [Placed(s, width, x, s.first // pair, out // pair, s.first, product.then, scales)],
+            [Matrix(s, width, x, s.first // pair, out // pair, s.first, product.then, scales)],
             operands | {"w": s.slice},
         )
         for s in to.weights[product.weight.name].shards
@@ -121,7 +121,7 @@ def _together(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
     bias_at = itertools.accumulate((one.weight.shape[0] for one in op.products), initial=0)
     whole = len(op.products) == 1
     placed = [
-        Placed(
+        Matrix(
             shard,
             width,
             _x_of(op, i),

@@ -20,7 +20,7 @@ def on_matrix_units(op: Gemm, config: GemmConfig, shard: Shard, widths: Sequence
     found = Links(_decoded_fours(shard) if by_fours else [decoded_weights(shard)])
     found.constants["W_EXPONENT"] = w_exponent(shard)
     if op.has(AddAdapters):
-        found.constants["MOST_ASKED"] = 2  # fewer, since adapters need registers
+        found.constants["MAX_ASKED"] = 2  # fewer, since adapters need registers
     if by_fours:
         found.constants["STAGES"] = -(-max(widths) // (config.columns * config.joined_parts))
     if config.joined_parts > 1:

@@ -15,7 +15,7 @@ from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, RouteKnown, 
 from ..nodes.stage import Links
 from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
-from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, Gating, Glu, Rms, Weight
+from ..vocabulary import MIN_SUM, NUMBER, NUMBERS, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .matrix_units import decoded_weights, w_exponent
 from .quantising import in_units, quantise
@@ -24,7 +24,7 @@ SORT_LANES = (
     256,
     1024,
 )  # lanes of the workgroup that sorts: for few choices, and for many
-MOST_RANKED = 1024  # maximum experts that are ranked at once, by comparing each with all others
+MAX_RANKED = 1024  # maximum experts that are ranked at once, by comparing each with all others
 
 
 Mixture = TypeVar("Mixture", ExpertProducts, ExpertSum)
@@ -59,7 +59,7 @@ class Result:
 def route(to: Lowering, node: Node, op: Route) -> None:
     experts, how = op.router.shape[0], op.how
     # With few lanes or many experts, successive maxima are less work than ranks, and need no memory for all experts.
-    by_maxima = to.tuning.lanes.reduce == "one_subgroup" or experts > MOST_RANKED
+    by_maxima = to.tuning.lanes.reduce == "one_subgroup" or experts > MAX_RANKED
     lanes = {"WG": min(to.tuning.lanes.row_lanes, max(64, 1 << (experts - 1).bit_length()))}
     parts: tuple[str, ...] = ("moe/route", *_gating(how), *_answering(how))
     if how.by_score or not by_maxima:
@@ -74,7 +74,7 @@ def route_known(to: Lowering, node: Node, op: RouteKnown) -> None:
     how = op.how
     constants: dict[str, Constant] = {
         "E": op.router.shape[0], "USED": how.used, "K": op.known.shape[1], "NORMALISE": int(how.normalise),
-        "LEAST_SUM": LEAST_SUM, "SHARE_SCALE": float(how.scale),
+        "MIN_SUM": MIN_SUM, "SHARE_SCALE": float(how.scale),
     }  # fmt: skip
     operands: dict[str, Operand] = {
         "experts": op.routing.experts, "shares": op.routing.shares, "x": op.logits, "known": op.known,
@@ -352,7 +352,7 @@ def _routing(op: Route) -> dict[str, Constant]:
         "E": op.router.shape[0],
         "USED": how.used,
         "NORMALISE": int(how.normalise),
-        "LEAST_SUM": LEAST_SUM,
+        "MIN_SUM": MIN_SUM,
         "SHARE_SCALE": float(how.scale),
         "LOGIT_SCALE": float(how.logit_scale),
         "GROUPS": how.groups,

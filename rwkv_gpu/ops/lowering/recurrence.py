@@ -9,7 +9,7 @@ from ...gpu.shader import Constant
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GatedDeltaRule, Gemm, Lerp, LightningAttention, Wkv6
-from ..rwkv import FLOATS_IN_16_BYTES, prompt_spread
+from ..rwkv import FLOATS_IN_16_BYTES, prompt_lanes
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
@@ -204,7 +204,7 @@ def _recurrence(
 ) -> None:
     """Emits a recurrence with one workgroup per head and sequence, which processes the rows in order."""
     heads, size, _ = op.state.shape
-    split, rows = prompt_spread(size, to.target)
+    split, rows = prompt_lanes(size, to.target)
     lanes = size // rows * split
     own: dict[str, Constant] = {
         "H": heads, "N": size, "SPLIT": split, "WG": lanes,

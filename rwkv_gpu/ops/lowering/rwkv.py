@@ -8,7 +8,7 @@ from ...kernels.parts import STORES_QUANTISED
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import TimeMix, TokenShift, Wkv4
-from ..rwkv import FusedLora, decode_spread, prompt_spread, takes_one_row
+from ..rwkv import FusedLora, decode_lanes, prompt_lanes, takes_one_row
 from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
@@ -18,7 +18,7 @@ from .states import state_part, through_rows, written
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: limited by 16 KiB of workgroup memory
 ABSENT = 0xFFFFFFFF  # index of a missing part of a stack
-MOST_MIXES = 6  # maximum number of mixes of one norm
+MAX_MIXES = 6  # maximum number of mixes of one norm
 CHANNELS = 64  # channels per workgroup of RWKV-4
 GATES = 4  # w, a, the gate and the gate of v
 
@@ -50,7 +50,7 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     operands: dict[str, Operand] = {"weight": to.vector(op.norm.weight), "bias": to.vector(op.norm.bias)}
     if op.quantises:
         apart = op.ys[0].part_bytes // 4
-        starts = tuple(op.quantises.starts.get(m * apart, ABSENT) for m in range(MOST_MIXES))
+        starts = tuple(op.quantises.starts.get(m * apart, ABSENT) for m in range(MAX_MIXES))
         if op.quantises.size:
             parts = ("rwkv/shift_output/quantise", *STORES_QUANTISED)
             constants |= op.quantises.constants | {"STARTS": starts}
@@ -94,7 +94,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         output = Stage(parts, {**places, **norm}, operands, fixed_bytes)
         chunked(to, node, op.state, shape, inputs, output)
         return
-    split, rows = prompt_spread(size, to.target)
+    split, rows = prompt_lanes(size, to.target)
     lanes = size // rows * split
     own: dict[str, Constant] = {
         "H": heads, "N": size, "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
@@ -124,7 +124,7 @@ def tile_parts(split: int, rows: int) -> tuple[str, ...]:
 def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
     """Emits the time mix for one row per sequence; lanes share rows of a state and may compute the fused LoRAs."""
     heads, size, _ = op.state.shape
-    lanes_per_row, rows = decode_spread(size, to.target)
+    lanes_per_row, rows = decode_lanes(size, to.target)
     lora = FusedLora.of(op, op.lora, to.target) if op.lora else None
     constants: dict[str, Constant] = {
         "H": heads, "N": size, "EPS": float(op.eps), "LANES_PER_ROW": lanes_per_row, "ROWS": rows,

@@ -19,7 +19,9 @@ SPAN = 1024  # tokens of a block
 LIST = 8192  # capacity of the list of candidate tokens; the list saves passes over the whole row
 RANKED_DIRECTLY = 512  # maximum number of tokens that are ranked by comparing each with all others
 LANES = 256  # lanes of a workgroup that any device can run
-ROOMY = 32 << 10  # bytes of workgroup memory needed for one lane per token of a block in steps of one row
+LANE_PER_TOKEN_MEMORY = (
+    32 << 10
+)  # bytes of workgroup memory needed for one lane per token of a block in steps of one row
 SOFTWARE_LANES = 64  # lanes on software devices, where a barrier costs time per lane
 
 CONSTANTS: dict[str, Constant] = {
@@ -141,7 +143,7 @@ def _block_lanes(to: Lowering, rows: int) -> tuple[str, int]:
     """The reduction of a block and its number of lanes: one subgroup if possible, which needs no barriers."""
     if to.tuning.lanes.reduce == "one_subgroup":
         return to.tuning.lanes.reduce, to.tuning.lanes.row_lanes
-    if rows > 1 or to.can.software or to.can.max_workgroup_memory < ROOMY:
+    if rows > 1 or to.can.software or to.can.max_workgroup_memory < LANE_PER_TOKEN_MEMORY:
         return to.tuning.lanes.reduce, _lanes(to)
     return to.tuning.lanes.reduce, min(
         SPAN, to.tuning.lanes.sampling_lanes, 1 << (to.can.max_invocations.bit_length() - 1)

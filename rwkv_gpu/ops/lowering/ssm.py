@@ -11,7 +11,7 @@ from ...kernels.matrix_tiles import matrix_units
 from ...kernels.parts import STORES_QUANTISED
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
-from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
+from ..state_space import BLOCK_FLOATS, MAX_TOKENS, ChunksOnMatrixUnits, lanes_and_rows
 from ..values import CachedTensor, JoinedVectors, Operand
 from .context import Lowering
 from .states import state_part, through_rows, written
@@ -50,11 +50,11 @@ def _ssd_by_rows(
 ) -> None:
     """Emits the recurrence token by token; several workgroups per head and sequence share the rows of its state."""
     heads, size, columns = op.state.shape
-    lanes_per_row, rows, unroll = spread(size, columns, to.target)
+    lanes_per_row, rows, unroll = lanes_and_rows(size, columns, to.target)
     if op.merges:  # with the workgroup size of the previous dispatch
         rows = math.gcd(size, int(workgroup_lanes(to.dispatches[-1].linked)) // lanes_per_row)
     lanes = rows * lanes_per_row
-    block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))
+    block = 1 if to.shape.row_each else min(MAX_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))
     constants: dict[str, Constant] = {
         "H": heads, "P": size, "N": columns, **own,
         "LANES_PER_ROW": lanes_per_row, "SLICE": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,

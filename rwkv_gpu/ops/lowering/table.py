@@ -14,7 +14,7 @@ from ..vocabulary import NUMBER, Activation
 
 
 @dataclass(frozen=True)
-class Placed:
+class Matrix:
     """One matrix of a dispatch, and the offsets of its input, output and bias in their bindings."""
 
     shard: Shard
@@ -44,7 +44,7 @@ class Table:
 
     @classmethod
     def of(
-        cls, placed: Sequence[Placed], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
+        cls, placed: Sequence[Matrix], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
     ) -> "Table":
         """The table of matrices. Matrix i has `each[i]` blocks of rows of W, and x has `t_blocks` blocks of rows."""
         starts = list(itertools.accumulate(each, initial=0))
@@ -53,7 +53,7 @@ class Table:
         matrices += [none] * (MATRICES - len(placed))
         return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
 
-    def joining(self, placed: Placed) -> "Table":
+    def joining(self, placed: Matrix) -> "Table":
         """The same table with a second matrix. Its columns follow those of the first matrix, so it adds no blocks."""
         first, _, *rest = self.matrices
         return replace(self, matrices=(first, (0, 0, *placed.words), *rest))

@@ -23,7 +23,7 @@ class Attend(Op):
     gate: Value | None = None  # factor of the result
     quantises: Quantised | None = None  # y as integers or float16, written in addition
     fuses: ClassVar = {"whole_norms": "norm", "gate": "gate", "quantises": "quantise"}
-    recalls = ("cache",)
+    state_inputs = ("cache",)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
@@ -37,7 +37,7 @@ class WriteKeys(Op):
     kv: Value  # a stack of k and v
     cache: Cache
     how: Attention
-    replaces = ("cache",)
+    state_outputs = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WriteLatent(Op):
     merges: bool = False  # whether it shares the dispatch of the per-head product before it
     fuses: ClassVar = {"merges": "merge"}
     makes: ClassVar = ("r",)
-    replaces = ("cache",)
+    state_outputs = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class AttendLatent(Op):
     y: Value
     chosen: Value | None = None  # positions, [T, 1, W]
     leaves_runs: bool = False  # whether the reader of y reduces the runs of the context
-    recalls = ("cache",)
+    state_inputs = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class WriteIndex(Op):
     how: KeyIndex
     r: Value  # [T, H · N]
     makes: ClassVar = ("r",)
-    replaces = ("cache",)
+    state_outputs = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ChooseKeys(Op):
     cache: Cache
     how: KeyIndex
     y: Value  # [T, lists, W]
-    recalls = ("cache",)
+    state_inputs = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class WriteEntries(Op):
     x: Value
     cache: Cache
     rope: Rope | None
-    replaces = ("cache",)
+    state_outputs = ("cache",)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Compress(Op):
     bias: Weight
     ratio: int
     y: Value
-    recalls = ("cache",)
+    state_inputs = ("cache",)
     named_by = "bias"
 
 

@@ -145,8 +145,8 @@ class ResizeHeads(Op):
 
 
 @dataclass(frozen=True)
-class Spread(Op):
-    """y[t, ids[i]] = x[t, i], and LEAST_LOGIT in all other columns"""
+class Scatter(Op):
+    """y[t, ids[i]] = x[t, i], and MIN_LOGIT in all other columns"""
 
     x: Value
     columns: Columns
@@ -301,7 +301,7 @@ class RowBefore(Op):
     rows: SlotRows
     y: Value
     back: int = 1
-    recalls = ("rows",)
+    state_inputs = ("rows",)
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class KeepRows(Op):
 
     x: Value
     rows: SlotRows
-    replaces = ("rows",)
+    state_outputs = ("rows",)
 
 
 @dataclass(frozen=True)
@@ -320,4 +320,4 @@ class ShiftRows(Op):
     x: Value
     rows: SlotRows
     y: Value
-    recalls = replaces = ("rows",)
+    state_inputs = state_outputs = ("rows",)

@@ -110,7 +110,7 @@ class SaveState(Epilogue):
     state: State
     fusions = {"save state, one row": (SAVE_STATE,), "save state, rows": (SAVE_STATES,)}
     labels = ("save_state",)
-    replaces = ("state",)
+    state_outputs = ("state",)
 
     def buffers(self, rows: int) -> int:
         return 2 + (rows > 1)

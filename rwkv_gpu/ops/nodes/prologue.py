@@ -71,7 +71,7 @@ class ShiftTokens(Prologue):
         "token shift, one row": (TOKEN_SHIFT, COMPUTE_STATISTICS, STORE_NORMED_ROW),
         "token shift, rows": (TOKEN_SHIFT_ROWS, STORE_NORMED_ROW),
     }
-    recalls = ("state",)
+    state_inputs = ("state",)
 
     @property
     def instead(self) -> Value:

@@ -87,8 +87,8 @@ class Stage:
     """Work that a product does in addition to multiplying."""
 
     fusions: ClassVar[Mapping[str, Parts]] = {}  # the parts of each of its forms, by name in the table of kernels
-    recalls: ClassVar[Parts] = ()  # names of the fields whose states it reads
-    replaces: ClassVar[Parts] = ()  # names of the fields whose states it replaces
+    state_inputs: ClassVar[Parts] = ()  # names of the fields whose states it reads
+    state_outputs: ClassVar[Parts] = ()  # names of the fields whose states it replaces
     bound = 0  # storage buffers that it binds for any number of rows
 
     @property
@@ -114,12 +114,12 @@ class Stage:
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
         """The states and caches that it reads."""
-        return tuple(getattr(self, name) for name in self.recalls)
+        return tuple(getattr(self, name) for name in self.state_inputs)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
         """The states and caches that it replaces."""
-        return tuple(getattr(self, name) for name in self.replaces)
+        return tuple(getattr(self, name) for name in self.state_outputs)
 
     def accepted_by(self, kernel: Kernel) -> bool:
         """True if a kernel has holes for at least one of its forms."""

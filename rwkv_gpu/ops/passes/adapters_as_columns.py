@@ -19,7 +19,7 @@ columns of W, and multiplied while later ones load. The product norms both, so A
 In prompts, A x is also a product on matrix units, with the unit of the rows that both read.
 
 Condition: a product with adapters uses `subgroup_gemm` or `line_gemm` and reads rows of float16 in a unit, or all such
-products use `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
+products use `gemm_matrix` and read the same rows; adapters have at most `MAX_COLUMNS` columns, as all of B is read.
 Nothing else reads A x.
 """
 
@@ -31,7 +31,7 @@ from ..graph import Graph, Node
 from ..nodes import AdapterDown, Gemm, Product
 from ..nodes.epilogue import AddAdapters, ScaleColumns
 from ..nodes.prologue import AdapterColumns, ReadQuantised
-from ..quantising import MOST_COLUMNS, multiplies_columns, reads_units, x_start
+from ..quantising import MAX_COLUMNS, multiplies_columns, reads_units, x_start
 from ..target import Target
 from ..tracer import MATRICES, ROW_OF_COLUMNS
 from ..values import Value, stack
@@ -42,7 +42,7 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for node in list(graph.nodes):
         op = node.op
-        if not isinstance(op, AdapterDown) or not op.whole or op.unit or op.scales.shape[1] > MOST_COLUMNS:
+        if not isinstance(op, AdapterDown) or not op.whole or op.unit or op.scales.shape[1] > MAX_COLUMNS:
             continue
         readers = dict.fromkeys(reader for low in op.lows for reader in graph.readers(low))
         products = {reader: gemm for reader in readers if (gemm := gemm_op(reader)) and gemm.has(AddAdapters)}

@@ -27,7 +27,7 @@ from ..graph import Graph, Node
 from ..nodes import AdapterDown, AdapterUp, Gemm
 from ..nodes.epilogue import AddAdapters, AddResidual, GatePairs, Scale
 from ..nodes.stage import Stage
-from ..quantising import MOST_COLUMNS, multiplies_columns
+from ..quantising import MAX_COLUMNS, multiplies_columns
 from ..target import Target
 
 
@@ -46,7 +46,7 @@ def _as_columns(graph: Graph, node: Node, target: Target) -> bool:
     """True if `adapters_as_columns` will apply to a step of many rows."""
     assert isinstance(node.op, AdapterUp)
     makers = [gemm_op(graph.writer(one.x)) for one in node.op.products]
-    few = all(one.factor is None or one.factor.shape[1] <= MOST_COLUMNS for one in node.op.products)
+    few = all(one.factor is None or one.factor.shape[1] <= MAX_COLUMNS for one in node.op.products)
     return few and all(gemm and multiplies_columns(choose(gemm, node.rows, target)) for gemm in makers)
 
 

@@ -25,12 +25,12 @@ from ..graph import Graph, Node
 from ..nodes import Gemm, TimeMix, Wkv6
 from ..nodes.epilogue import AddAdapters, AddResidual
 from ..nodes.stage import Prologue
-from ..rwkv import FLOATS_IN_16_BYTES, FusedLora, decode_spread, takes_one_row
+from ..rwkv import FLOATS_IN_16_BYTES, FusedLora, decode_lanes, takes_one_row
 from ..target import Target
 from ..values import Value
 
 WIDEST = 512  # maximum columns of such a matrix
-MOST_LOADS = 24 * 512  # maximum 16-byte loads of a workgroup at once: more would not stay in registers
+MAX_LOADS = 24 * 512  # maximum 16-byte loads of a workgroup at once: more would not stay in registers
 
 
 def run(graph: Graph, target: Target) -> int:
@@ -68,5 +68,5 @@ def _fits(graph: Graph, target: Target, node: Node, gates: set[Value], lora: Gem
     if isinstance(op, Wkv6):
         return lora.products[0].bias is not None
     assert isinstance(op, TimeMix)
-    size, (lanes_per_row, _) = op.state.shape[1], decode_spread(op.state.shape[1], target)
-    return size * lanes_per_row * FusedLora.of(op, lora, target).loads(lanes_per_row) <= MOST_LOADS
+    size, (lanes_per_row, _) = op.state.shape[1], decode_lanes(op.state.shape[1], target)
+    return size * lanes_per_row * FusedLora.of(op, lora, target).loads(lanes_per_row) <= MAX_LOADS

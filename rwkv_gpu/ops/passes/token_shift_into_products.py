@@ -28,7 +28,7 @@ from ..target import Target
 from ..values import Value
 
 GRAIN = 64  # a row must be a multiple of this, so that parts of its stack have the layout of the rows of `mix`
-MOST_GROUPS = 300  # maximum number of workgroups that each norm and mix several rows
+MAX_GROUPS = 300  # maximum number of workgroups that each norm and mix several rows
 
 
 def run(graph: Graph, target: Target) -> int:
@@ -80,7 +80,7 @@ def _with_prologue(reader: Node, op: TokenShift, store: Value | None, target: Ta
     fused = gemm.plus(ShiftTokens(op.x, op.norm, op.mix, op.state, mixes, store))
     config = choose(gemm, reader.rows, target)
     groups = sum(-(-shard.rows // config.block) for shard in shards_of(gemm, target))
-    few = reader.rows == 1 or min(groups, config.max_workgroups) <= MOST_GROUPS
+    few = reader.rows == 1 or min(groups, config.max_workgroups) <= MAX_GROUPS
     return fused if few and norms_whole_rows(fused, reader.rows, config, target) else None
 
 

@@ -21,7 +21,7 @@ from .merged import merged_health, merged_metrics, merged_slots
 from .policy import Name
 from .upstream import Headers
 
-MOST_STREAMS = 4096  # resumable streams
+MAX_STREAMS = 4096  # resumable streams
 STREAMS = "/v1/streams/"
 STREAM_ID = b"x-stream-id"
 REPLICA = b"x-replica"
@@ -109,7 +109,7 @@ class Gateway(ABC, Generic[Name]):
         name = dict(headers).get(STREAM_ID)
         if name is not None:
             self._streams[name.decode("latin-1")] = replica
-            while len(self._streams) > MOST_STREAMS:
+            while len(self._streams) > MAX_STREAMS:
                 self._streams.popitem(last=False)
 
     def replica_of_stream(self, request: Incoming) -> Name | None:

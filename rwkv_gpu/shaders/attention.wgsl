@@ -149,13 +149,13 @@ fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores {
 fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores { return scores; }
 
 //# logit/relative
-// Scores gain a bias of the head by the position of the key relative to the query. All keys that are MOST_APART
+// Scores gain a bias of the head by the position of the key relative to the query. All keys that are MAX_APART
 // positions away or more have the same bias.
 // needs kernel: Scores
-@group(0) @binding(11) var<storage, read> biases: array<f32>;           // [H, 2 MOST_APART + 1]
+@group(0) @binding(11) var<storage, read> biases: array<f32>;           // [H, 2 MAX_APART + 1]
 
 fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
-    let places = heads * (2.0 * MOST_APART + 1.0) + MOST_APART - clamp(distances, Scores(-MOST_APART), Scores(MOST_APART));
+    let places = heads * (2.0 * MAX_APART + 1.0) + MAX_APART - clamp(distances, Scores(-MAX_APART), Scores(MAX_APART));
     let i = vec4u(places);
     return scores + vec4f(biases[i.x], biases[i.y], biases[i.z], biases[i.w]);
 }

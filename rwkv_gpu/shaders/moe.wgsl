@@ -44,7 +44,7 @@ fn run(group: u32, lane: u32) {
 // The factor of a chosen expert's weight. The sums are over the weights of all experts, and of the chosen ones.
 fn share_scale(of_all: f32, of_chosen: f32) -> f32 {
     let scale = 1.0 / whole(of_all, of_chosen);
-    return SHARE_SCALE * select(scale, scale / max(scale * of_chosen, LEAST_SUM), NORMALISE == 1u);
+    return SHARE_SCALE * select(scale, scale / max(scale * of_chosen, MIN_SUM), NORMALISE == 1u);
 }
 
 //# tiles: The tile of choices that a workgroup computes.
@@ -185,10 +185,10 @@ fn whole(_of_all: f32, _of_chosen: f32) -> f32 { return 1.0; }
 fn glu(gate: f32, up: f32) -> f32 { return activation(THEN, gate) * up; }
 
 //# glu/clamped_swiglu
-// min(s(min(gate, MOST_GATE)), MOST_ACTIVATED) · (up within ±LIMIT + SHIFT), s(a) = a · sigmoid(ALPHA · a)
+// min(s(min(gate, MAX_GATE)), MAX_ACTIVATED) · (up within ±LIMIT + SHIFT), s(a) = a · sigmoid(ALPHA · a)
 fn glu(gate: f32, up: f32) -> f32 {
-    let a = min(gate, MOST_GATE);
-    return min(a / (1.0 + exp(-ALPHA * a)), MOST_ACTIVATED) * (clamp(up, -LIMIT, LIMIT) + SHIFT);
+    let a = min(gate, MAX_GATE);
+    return min(a / (1.0 + exp(-ALPHA * a)), MAX_ACTIVATED) * (clamp(up, -LIMIT, LIMIT) + SHIFT);
 }
 
 //# glu/situ: Gate and up are bounded by tanh, which is 1 from 10 on; some drivers' overflows past 44.

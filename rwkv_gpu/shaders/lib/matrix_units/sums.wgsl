@@ -12,7 +12,7 @@ const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
 
 const AT_A_TIME_OF_ALL = AT_ONCE * S * S * ALONG_M * ALONG_T;      // sums of all subgroups at a time
 const OF_A_LANE = (AT_A_TIME_OF_ALL / PER_OUT + WG - 1u) / WG;
-const ASKED = min(OF_A_LANE, MOST_ASKED);
+const ASKED = min(OF_A_LANE, MAX_ASKED);
 
 var<workgroup> y_tile: array<f32, AT_A_TIME_OF_ALL * ALONG_K>;
 

@@ -141,8 +141,8 @@ def test_a_chat_is_given_a_name_and_the_name_is_used_in_it(tmp_path):
         chat.type("/model sea")
         chat.wait("context no limit")
         chat.type("/show")
-        chat.wait("preset   sea")
-        chat.wait("system   Another.")  # settings of the user stay
+        chat.wait("preset       sea")
+        chat.wait("system       Another.")  # settings of the user stay
         chat.key("C-d")
         assert chat.left() == 0
     finally:

@@ -39,7 +39,7 @@ def drafted(runner: Runner, position: int, token: int, number: int) -> np.ndarra
     row["flags"], row["slot"] = Flag.GREEDY, runner.draft_place(1, number)
     batch = runner.prepare(Batch.of([(1, position, [token])]))
     segments = tuple(one._replace(start=position - 1, state=None, kept=()) for one in batch.segments)
-    batch = Batch(batch.ids, segments, (0,), given=runner.head.extra_inputs([position]))
+    batch = Batch(batch.ids, segments, (0,), extra_inputs=runner.head.extra_inputs([position]))
     return runner.draft(batch, SamplingInputs.of(row)._replace(logits=True)).wait().logits[0]
 
 

@@ -88,8 +88,8 @@ def _on_matrix_units(
     parts = [*decoded_parts(matrices.shards[0]), f"moe/kept/{kept}", *ROUNDING_IN_UNITS]
     parts += ["moe/x/floats", _rows(matrices, stride), "moe/unit/all"]
     constants: dict[str, Constant] = {
-        "W_EXPONENT": w_exponent(matrices.shards[0]), "X_ROWS": node.rows * matrices.experts, "X_UNIT": UNIT,
-        "UNIT": UNIT, "ROUNDED_ROWS": node.rows, "FRAGMENTS": 0, "SIDE_BY_SIDE": matrices.experts,
+        "W_EXPONENT": w_exponent(matrices.shards[0]), "X_UNIT": UNIT, "UNIT": UNIT,
+        "ROUNDED_ROWS": node.rows, "FRAGMENTS": 0, "SIDE_BY_SIDE": matrices.experts,
         "PADDED": int(matrices.width % MATRIX_STEP > 0),
     }  # fmt: skip
     operands: dict[str, Operand] = {}

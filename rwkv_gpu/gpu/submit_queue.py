@@ -250,7 +250,7 @@ class SubmitQueue:
         seconds = time.perf_counter() - begun
         return Commands(plan, parts, result_buffer, upload, self._finish(recorded, seconds))
 
-    def _finish(self, recorded: Sequence[Any], seconds: float) -> Callable[[], Sequence[Any]]:
+    def _finish(self, recorded: Sequence[native.Recording], seconds: float) -> Callable[[], Sequence[Any]]:
         """Finishes commands that took `seconds` to record. Returns a function that waits for them.
 
         If steps are short, another thread does it, because finishing takes as long as recording. That still costs this
@@ -261,7 +261,7 @@ class SubmitQueue:
         def finish() -> Sequence[Any]:
             encoded = []
             for one in recorded:
-                encoded.append(one.finish() if isinstance(one, native.Recording) else one)
+                encoded.append(one.finish())
                 self._device.unsubmitted.add(encoded[-1])
             finished.extend(encoded)
             return finished

@@ -179,8 +179,12 @@ def _messages(fields: Json, ignored: list[str]) -> list[Json]:
             continue
         parts = typed(list, content, f"{where}.content")
         if role == "assistant":
-            own = [part for part in parts if not (isinstance(part, dict) and part.get("type") in OF_SERVERS)]
-            ignored += [f"{where}.content[{n}] ({part['type']})" for n, part in enumerate(parts) if part not in own]
+            own = []
+            for n, part in enumerate(parts):
+                if isinstance(part, dict) and part.get("type") in OF_SERVERS:
+                    ignored.append(f"{where}.content[{n}] ({part['type']})")
+                else:
+                    own.append(part)
             found += _assistant(own, where)
         else:
             found += _user(parts, where)

@@ -29,7 +29,7 @@ from .transfer import PIECE, Part, RateLimit, Transfer
 PATIENCE = 15.0  # seconds without data after which a connection is closed
 WAIT = 0.2  # seconds between checks of a download by another program
 MAX_LISTED = 64 << 20  # size limit of a file list
-FIRST, MOST = 16 << 20, 256 << 20  # bytes of a file that are read first, and at most, to find its table of tensors
+MIN_HEADER, MAX_HEADER = 16 << 20, 256 << 20  # bytes that are read to find the table of tensors: first, and at most
 
 Progress = Callable[[int, int], None]  # bytes received, and total
 
@@ -175,8 +175,8 @@ class Headers(Repository):
     """Downloads only what precedes the weights of GGUF files. The rest of a file is a hole, which takes no space."""
 
     def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
-        size, data = min(FIRST, file.nbytes), b""
-        while not data or (size < min(MOST, file.nbytes) and not _has_header(target, size)):
+        size, data = min(MIN_HEADER, file.nbytes), b""
+        while not data or (size < min(MAX_HEADER, file.nbytes) and not _has_header(target, size)):
             size = min(4 * size, file.nbytes) if data else size
             try:
                 with self._get(self._url(file), 0, size) as answer:

@@ -77,7 +77,7 @@ def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
 @pytest.mark.parametrize("name", [NAME, "owner/name"])
 @pytest.mark.parametrize("command", ["fit", "info"])
 def test_what_a_model_is_and_needs_is_known_without_its_weights(run, hub, tmp_path, monkeypatch, command, name):
-    monkeypatch.setattr(repository, "FIRST", 4096)  # too few bytes for the header
+    monkeypatch.setattr(repository, "MIN_HEADER", 4096)  # too few bytes for the header
     hub.asked.clear()
     known = {"file", "available"}
     result = run(command, name, "--json", "--device", "cpu")

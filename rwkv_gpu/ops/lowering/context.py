@@ -24,7 +24,7 @@ from ..vocabulary import PAGE, Cache, LayerNorm, Rms, Weight
 
 NO_OPERANDS: Mapping[str, Operand] = MappingProxyType({})
 NO_CONSTANTS: Mapping[str, Constant] = MappingProxyType({})
-MIN_LANES = 64  # of a workgroup, as a multiprocessor runs only so many workgroups
+MIN_LANES = 64  # minimum lanes of a workgroup: the number of workgroups that run at once is limited, too
 
 
 @dataclass(frozen=True)

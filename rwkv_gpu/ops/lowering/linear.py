@@ -37,7 +37,7 @@ from .quantising import quantise
 from .table import Matrix, Table
 
 REDUCE = "linear/splitk_reduce"
-ROWS_OF_LANE = 4  # a lane adds up the parts of this many rows, if there are more sums than lanes that run at once
+ROWS_OF_LANE = 4  # rows whose parts a lane adds up, if all lanes would still be busy with that; otherwise one row
 STATES = "shift_state", "past"  # names of bindings that hold states
 MAX_MERGED_GROUPS = 132  # workgroups that leave room for a merged product: one per multiprocessor of an H200
 MAX_CONSTANT_TABLE_ROWS = 32  # on matrix units: up to this many rows of x per workgroup, the table is a constant

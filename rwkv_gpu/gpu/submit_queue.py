@@ -250,7 +250,7 @@ class SubmitQueue:
         seconds = time.perf_counter() - begun
         return Commands(plan, parts, result_buffer, upload, self._finish(recorded, seconds))
 
-    def _finish(self, recorded: Sequence[native.Recording], seconds: float) -> Callable[[], Sequence[Any]]:
+    def _finish(self, recorded: Sequence["native.Recording"], seconds: float) -> Callable[[], Sequence[Any]]:
         """Finishes commands that took `seconds` to record. Returns a function that waits for them.
 
         If steps are short, another thread does it, because finishing takes as long as recording. That still costs this

@@ -1,7 +1,7 @@
 """`rwkv-gpu profile`: the time of every dispatch of a model."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from rwkv_gpu.measure.roofline import Roofline, measure_roofline
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import Model, is_encoder, load_model, refuse_source
 from rwkv_gpu.ops.kv_format import KVType
+from rwkv_gpu.ops.media import EMBEDDED
 from rwkv_gpu.vision.image import prepare
 from rwkv_gpu.vision.media_projector import read_projector
 from rwkv_gpu.vision.pixels import picture_of
@@ -87,7 +88,8 @@ def command(
         roofline = measure_roofline(runner.device)
         subject, place = Subject.of(file), Place.of(runner.device, roofline, __version__)
         profiles = list(profile(runner, works, repeats, roofline))
-        profiles += [] if mmproj is None else [tower_profile(Path(mmproj), runner.device, repeats, roofline)]
+        if mmproj is not None:
+            profiles += tower_profiles(Path(mmproj), runner.device, repeats, roofline)
         drafts = draft_result(runner) if heads else None
     text = _text(subject, place, profiles, drafts)
     found = {**facts(subject, place), "profiles": [as_data(one) for one in profiles]}
@@ -106,15 +108,19 @@ def command(
         print_text(text)
 
 
-def tower_profile(path: Path, device: Device, repeats: int, roofline: Roofline) -> Profiled:
-    """The profile of a projector's vision tower for an image of 1024 x 1024."""
+def tower_profiles(path: Path, device: Device, repeats: int, roofline: Roofline) -> Iterator[Profiled]:
+    """The profiles of a projector's vision tower, and of one before it, for an image of 1024 x 1024."""
     projector = read_projector(path)
     encoder, _ = projector.encoders(device)
     if encoder is None or projector.vision is None:
         raise BadInput(f"{path}: has no vision tower; give a projector for images")
     image = prepare(projector.vision, picture_of(np.zeros((SIDE, SIDE, 3), np.uint8))).units[-1]
-    assert isinstance(encoder.runner, GpuRunner), "it has the device of the model"
-    return profile_tower(encoder.runner, encoder.batch(image, image.tiles[-1]), repeats, roofline)
+    tile = image.tiles[-1]
+    for tower in (encoder.first, encoder):
+        if tower is not None:
+            assert isinstance(tower.runner, GpuRunner), "it has the device of the model"
+            yield profile_tower(tower.runner, tower.batch(image, tile), repeats, roofline)
+            tile = tower.encode(image, tile)[EMBEDDED] if tower is encoder.first else tile
 
 
 def steps_of(

@@ -359,22 +359,26 @@ class Engine:
     def _seeing(self, ready: list[TokenSequence], media: MediaEncoder) -> list[TokenSequence]:
         """Encodes images of the next step, and returns the sequences that take part in it.
 
-        A sequence waits after each image, so that others continue between two images. A failing image ends its
-        sequence alone.
+        The first sequence with images that are not encoded waits for them, and those after it with such images wait
+        for it. All others continue after each part of an image. A failing image ends its sequence alone.
         """
         rows = self._runner.chunk_size
-        for sequence in ready:
-            others = [one for one in ready if one is not sequence]
-            try:
-                while sequence.images.encode_one(sequence.fed, sequence.fed + rows, media):
-                    if others:
-                        return others
-            except DeviceLost:
-                raise
-            except Exception as error:  # noqa: BLE001  reported in its last update
-                sequence.end("error", error)
-                return others
-        return ready
+        waiting = [one for one in ready if one.images.unencoded(one.fed, one.fed + rows)]
+        if not waiting:
+            return ready
+        others, first = [one for one in ready if one not in waiting], waiting[0]
+        try:
+            while (image := first.images.unencoded(first.fed, first.fed + rows)) is not None:
+                if media.advance(image, first.images.salt):
+                    first.images.encoded.add(image.identity)
+                if others:
+                    return others
+        except DeviceLost:
+            raise
+        except Exception as error:  # noqa: BLE001  reported in its last update
+            first.end("error", error)
+            return others
+        return [first]
 
     def _take_work(self) -> None:
         """Takes finished host results (sampled tokens, masks) into their sequences."""

@@ -52,6 +52,7 @@ from .runner import (
 )
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
+TOWER_PARTS = 9  # number of submits of a tower's step, between which other steps run
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
 InputWidths = tuple[tuple[str, int], ...]  # names and widths of further inputs of a step
 
@@ -218,12 +219,14 @@ class GpuRunner(PartRunner):
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(str(what), len(batch.outputs))
 
-    def features(self, batch: Batch) -> Arrays:
-        """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
+    def features(self, batch: Batch) -> Iterator[Arrays | None]:
         batch = self.prepare(batch)
         plan = self.plan_for(batch, "features")
-        plan.run(batch.rows, self._inputs(batch), len(batch.segments), len(batch.outputs))
-        return {name: plan.read(name, len(batch.outputs)) for name in plan.outputs}
+        plan.step.write(batch.rows, self._inputs(batch), len(batch.segments), len(batch.outputs))
+        for recording in plan.record_steps(1, -(-len(plan.splits) // TOWER_PARTS), None, ()):
+            self.device.submit([recording.finish()])
+            yield None
+        yield {name: plan.read(name, len(batch.outputs)) for name in plan.outputs}
 
     def plan_for(self, batch: Batch, what: Output = "logits", *, shared_pages: bool = False) -> Plan:
         """Returns the smallest plan that takes the batch, recorded at its first use.

@@ -104,11 +104,9 @@ class HostRunner(PartRunner):
         rows, _ = self._compute(self._reference(batch), "hidden" if what == "hidden" else "forward", arrived)
         return rows
 
-    def features(self, batch: Batch) -> Arrays:
-        """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
+    def features(self, batch: Batch) -> Iterator[Arrays | None]:
         rows: Any = self._compute(self._reference(self.prepare(batch)), "features", NOTHING)[0]
-        found: Arrays = rows
-        return found
+        yield rows
 
     def _compute(self, reference: Reference, function: str, arrived: Arrays, *more: int) -> tuple[Logits, Arrays]:
         """Runs a function of the model; returns its result, and the values that leave this part."""

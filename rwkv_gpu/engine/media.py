@@ -67,6 +67,9 @@ class MediaEncoder(Protocol):
         Rows of an earlier equal image are reused if it has the same salt.
         """
 
+    def advance(self, image: Any, salt: int = 0) -> bool:
+        """Submits the next part of the work on an image. True if its rows are ready, so that `rows` need not wait."""
+
 
 @dataclass(frozen=True)
 class PlaneRope:
@@ -127,7 +130,7 @@ class Spans:
         self.spans = [Span(span.start + begun, span.image) for span in spans]
         self.prompt = 0  # number of first tokens that see each other
         self.salt = salt  # the rows of its images are shared with sequences of the same salt
-        self._encoded: set[bytes] = set()  # identities of images
+        self.encoded: set[bytes] = set()  # identities of images
 
     def __bool__(self) -> bool:
         return bool(self.spans) or self.prompt > 0
@@ -136,14 +139,10 @@ class Spans:
         """The image that a token belongs to."""
         return next((span for span in self.spans if span.start <= at < span.end), None)
 
-    def encode_one(self, start: int, end: int, media: MediaEncoder) -> bool:
-        """Encodes the next image with rows among these tokens. False if all of them were encoded before."""
-        for span in self.spans:
-            if start < span.end and span.start < end and span.image.identity not in self._encoded:
-                self._encoded.add(span.image.identity)
-                media.rows(span.image, self.salt)
-                return True
-        return False
+    def unencoded(self, start: int, end: int) -> Image | None:
+        """The next image with rows among these tokens that is not encoded yet."""
+        here = (span.image for span in self.spans if start < span.end and span.start < end)
+        return next((image for image in here if image.identity not in self.encoded), None)
 
     def divides(self, at: int) -> bool:
         """True if a chunk must not end before a token: one step must read the rest of its image or prompt."""

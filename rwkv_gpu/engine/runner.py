@@ -199,8 +199,11 @@ class PartRunner(Runner):
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits: ...
 
     @abstractmethod
-    def features(self, batch: Batch) -> Arrays:
-        """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
+    def features(self, batch: Batch) -> Iterator[Arrays | None]:
+        """Runs the function with this name in a tower, such as a vision encoder.
+
+        Yields None after each part that it has submitted, so that other steps can follow it. Then yields the results.
+        """
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         remember(self.sampler_state, slot, ids, params)

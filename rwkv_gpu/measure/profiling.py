@@ -107,7 +107,7 @@ def profile_tower(runner: GpuRunner, step: Batch, replays: int, roofline: Roofli
     seconds = []
     for _ in range(replays + 1):  # the first one compiles
         began = time.perf_counter()
-        runner.features(step)
+        [*_] = runner.features(step)
         runner.store.forget(0)
         seconds.append(time.perf_counter() - began)
     batch = runner.prepare(step)

@@ -3,7 +3,7 @@
 import gc
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from .towers import ANGLES, PATCHES, POSITIONS, WAVES, WINDOWS, Tower
 
 Floats = npt.NDArray[np.float32]
 Rows = Mapping[str, Floats]  # [R, D] each
+Key = tuple[bytes, int]  # identity of an image, and the salt of its request
 AnyTower = Tower | SamTower | SoundTower | ConformerTower
 MAX_KEPT = 256 << 20  # bytes of rows of earlier images
 SIZES_KEPT = 4  # number of image sizes whose positions are kept
@@ -59,14 +60,15 @@ def _cache_of(tower: AnyTower, device: Device | None) -> CacheOptions:
 
 
 class TowerEncoder(ABC):
-    """A tower of a projector file on a device; None is numpy. One thread calls `rows`."""
+    """A tower of a projector file on a device; None is numpy. One thread calls `rows` and `advance`."""
 
     ids = 1  # ids for the rows of a step
 
     def __init__(self, path: Path, device: Device | None) -> None:
         self.path = path
         self.device = device
-        self._kept: OrderedDict[tuple[bytes, int], Rows] = OrderedDict()
+        self._kept: OrderedDict[Key, Rows] = OrderedDict()
+        self._begun: tuple[Key, Generator[Rows | None]] | None = None  # the image that is being encoded
 
     @abstractmethod
     def tower(self, file: GGUFFile) -> AnyTower:
@@ -92,17 +94,45 @@ class TowerEncoder(ABC):
 
     def rows(self, image: Image, salt: int = 0) -> Rows:
         """The rows of an image by name. They are kept for later requests with the same salt."""
+        while not self.advance(image, salt):
+            pass
+        return self._kept[image.identity, salt]
+
+    def advance(self, image: Image, salt: int = 0) -> bool:
+        """Submits the next part of the work on an image. True if its rows are ready.
+
+        If another image was begun, it begins again later.
+        """
         key = image.identity, salt
-        found = self._kept.get(key)
-        if found is None:
-            encoded = [self._encoded(image, tile) for tile in image.tiles]
-            found = {name: self.joined([rows[name] for rows in encoded], image, name) for name in encoded[0]}
+        if key not in self._kept:
+            begun, self._begun = self._begun, None
+            if begun is not None and begun[0] != key:
+                begun[1].close()
+                begun = None
+            work = self._work(image) if begun is None else begun[1]
+            found = next(work)
+            if found is None:
+                self._begun = key, work
+                return False
             self._kept[key] = found
             self._release_if_short()
         self._kept.move_to_end(key)
         while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MAX_KEPT:
             self._kept.popitem(last=False)
-        return found
+        return True
+
+    def _work(self, image: Image) -> Generator[Rows | None]:
+        """Encodes an image: yields None after each part, and at last its rows."""
+        tiles: list[Rows] = []
+        for tile in image.tiles:
+            if tiles:
+                yield None
+            for found in self._encoded(image, tile):
+                if found is None:
+                    yield None
+                else:
+                    tiles.append(found)
+        yield {name: self.joined([rows[name] for rows in tiles], image, name) for name in tiles[0]}
 
     def batch(self, image: Image, tile: npt.NDArray[Any]) -> Batch:
         """The step of the tower for one tile"""
@@ -111,13 +141,19 @@ class TowerEncoder(ABC):
         batch = Batch.of([(0, 0, [row % self.ids for row in range(rows)])])
         return Batch(batch.ids, batch.segments, tuple(outputs.tolist()), extra_inputs=given)
 
-    def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
-        """The rows of one tile."""
+    def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Iterator[Rows | None]:
+        """Encodes one tile: yields None after each part, and at last its rows."""
         batch, runner = self.batch(image, tile), self.runner
         try:
-            return runner.features(batch)
+            yield from runner.features(batch)
         finally:
             runner.store.forget(0)
+
+    def encode(self, image: Image, tile: npt.NDArray[Any]) -> Rows:
+        """The rows of one tile."""
+        *_, found = self._encoded(image, tile)
+        assert found is not None, "it comes last"
+        return found
 
     def release(self) -> None:
         """Unloads the tower."""
@@ -163,7 +199,15 @@ class Encoder(TowerEncoder):
     def tower(self, file: GGUFFile) -> Tower:
         return vision_of(file).tower
 
-    def inputs(self, image: Image, tile: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.int64]]:
+    def _encoded(self, image: Image, tile: npt.NDArray[Any]) -> Iterator[Rows | None]:
+        if self.first is not None:
+            for found in self.first._encoded(image, tile):
+                if found is not None:
+                    tile = found[EMBEDDED]
+                yield None
+        yield from super()._encoded(image, tile)
+
+    def inputs(self, image: Image, tile: npt.NDArray[Any]) -> tuple[Rows, npt.NDArray[np.int64]]:
         vision, patches = self.vision, self._patches(image, tile)
         count = len(patches)
         given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches, **self._placed(image.grid)}
@@ -221,12 +265,10 @@ class Encoder(TowerEncoder):
         if self.first is not None:
             self.first.release()
 
-    def _patches(self, image: Image, tile: npt.NDArray[np.uint8]) -> Floats:
-        """The patches of a tile, or the rows that SAM's tower makes of them."""
+    def _patches(self, image: Image, tile: npt.NDArray[Any]) -> Floats:
+        """The patches of a tile, made of its pixels or of the rows of SAM's tower."""
         sam = self.vision.sam
-        if self.first is None or sam is None:
-            return patches_of(tile, self.vision.preparation)
-        return sam.convolved(self.first._encoded(image, tile)[EMBEDDED], image.grid)
+        return patches_of(tile, self.vision.preparation) if sam is None else sam.convolved(tile, image.grid)
 
 
 def _nbytes(rows: Rows) -> int:

@@ -48,9 +48,16 @@ class MediaEncoders:
 
     def rows(self, image: Image, salt: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
         """The rows of an image by name, [R, D] each. Rows of an equal image are reused only with the same salt."""
+        return self._encoder(image).rows(image, salt)
+
+    def advance(self, image: Image, salt: int = 0) -> bool:
+        """Submits the next part of the work on an image. True if its rows are ready."""
+        return self._encoder(image).advance(image, salt)
+
+    def _encoder(self, image: Image) -> Encoder | SoundEncoder:
         encoder = self.encoders[isinstance(image, Sound)]
         assert encoder is not None, "it was prepared for this projector"
-        return encoder.rows(image, salt)
+        return encoder
 
 
 def check_projector(projector: MediaProjector, file: GGUFFile, model: Contents) -> PlaneRope | None:

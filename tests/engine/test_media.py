@@ -73,12 +73,11 @@ def test_a_chunk_ends_before_an_image_of_which_it_can_read_only_a_part():
 
 def test_the_images_of_a_range_are_encoded_once_and_one_by_one():
     for start, end in RANGES:
-        images, encoded = spans(salt=9), []
-        media = SimpleNamespace(rows=lambda image, salt, encoded=encoded: encoded.append((image, salt)))
-        while images.encode_one(start, end, media):
-            assert len(encoded) < len(LAYOUT)
-        here = [one[0] for one in labels()[start:end] if one]
-        assert encoded == [(image, 9) for image in dict.fromkeys(here)]
+        images, encoded = spans(), []
+        while (image := images.unencoded(start, end)) is not None:
+            encoded.append(image)
+            images.encoded.add(image.identity)
+        assert encoded == [*dict.fromkeys(one[0] for one in labels()[start:end] if one)]
 
 
 def test_rows_of_an_image_that_is_read_as_a_whole_see_its_last_row():

@@ -31,12 +31,12 @@ Tensors = dict[str, np.ndarray]
 Keys = dict[str, Any]
 SIZES = (40, 24), (23, 64), (7, 5), (90, 62), (64, 8)  # width and height of the images that are recorded
 SCALES = {"qwen25vl": 4, "lfm2": 16}  # scales of these sizes, if windows or tiles have a given size
-ABOVE = [(600, 503), (1501, 30)]  # sizes above the limits of most towers, and narrow
+ABOVE = (600, 503), (1501, 30)  # sizes above the limits of most towers, and narrow
 LARGE = {  # further sizes, of which pixels alone are recorded
     "muse": [(600, 300), (700, 720), (1500, 9)],
     "deepseekocr": [(650, 648), (900, 2000), (2000, 30)],
     **dict.fromkeys(("qwen3vl", "qwen35", "qwen2vl", "glm4v", "mistral3", "kimivl", "gemma4v"), ABOVE),
-    **dict.fromkeys(("paddleocr", "hunyuanvl"), [(120, 93), (601, 7)]),
+    **dict.fromkeys(("paddleocr", "hunyuanvl"), ((120, 93), (601, 7))),
     "qwen25vl": [(2001, 1703)],
     "lfm2": [(3001, 2000), (2500, 310)],
 }

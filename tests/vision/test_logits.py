@@ -170,25 +170,6 @@ def test_images_in_one_step_on_a_gpu_give_the_answer_of_numpy(name, fast_device)
     assert max(abs(found[token] - wanted[token]) for token in found.keys() & wanted.keys()) < 3e-2
 
 
-def test_others_decode_between_the_images_of_a_prompt(monkeypatch):
-    engine, request, logits = engine_of("gemma3", None, chunk_size=512)
-    encoder, encoded = engine._media.encoders[0], []
-    encode = encoder._encoded
-    monkeypatch.setattr(encoder, "_encoded", lambda image, tile: encoded.append(1) or encode(image, tile))
-    talk = engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)))
-    engine.step()
-    see, steps, found = engine.add(request), [], {}
-    while not found:
-        before, tokens = len(encoded), 0
-        for update in engine.step():
-            assert update.error is None, update.error
-            tokens += len(update.sampled) if update.id == talk else 0
-            found |= dict(update.sampled[0].top) if update.id == see and update.sampled else {}
-        steps.append((len(encoded) - before, tokens))
-    assert steps[:2] == [(1, 1), (1, 1)] and len(encoded) == 2
-    assert apart(found, logits) < 1e-3
-
-
 def test_an_image_that_cannot_be_encoded_ends_its_request_alone(monkeypatch):
     engine, request, _ = engine_of("gemma3", None, chunk_size=512)
     talk = engine.add(Request([1, 2, 3], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)))

@@ -102,6 +102,54 @@ def test_pictures_are_upright_in_all_orientations(orientation):
     assert (found == np.asarray(upright)).all()
 
 
+def flat(mode, color):
+    return Image.new(mode, (3, 2), color)
+
+
+def palette(color, transparency=None):
+    image = Image.new("P", (3, 2), 1)
+    image.putpalette([0, 0, 0, *color])
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    return image
+
+
+COLORS = {  # each kind of pixels, the format of its file, and its color in RGB
+    "opaque": (flat("RGBA", (10, 200, 30, 255)), "PNG", (10, 200, 30)),
+    "transparent": (flat("RGBA", (10, 200, 30, 0)), "PNG", (255, 255, 255)),
+    "half transparent": (flat("RGBA", (0, 100, 200, 51)), "PNG", (204, 224, 244)),
+    "half transparent in WebP": (flat("RGBA", (0, 100, 200, 51)), "WEBP", (204, 224, 244)),
+    "gray and transparent": (flat("LA", (100, 51)), "PNG", (224, 224, 224)),
+    "a palette": (palette((9, 8, 7)), "PNG", (9, 8, 7)),
+    "a palette with a transparent color": (palette((9, 8, 7), 1), "PNG", (255, 255, 255)),
+    "black and white": (flat("1", 1), "PNG", (255, 255, 255)),
+    "CMYK": (flat("CMYK", (0, 255, 255, 0)), "TIFF", (255, 0, 0)),
+    "CMYK in JPEG": (flat("CMYK", (255, 0, 0, 0)), "JPEG", (0, 255, 255)),
+    "YCbCr": (flat("YCbCr", (128, 128, 128)), "TIFF", (128, 128, 128)),
+    "Lab": (flat("LAB", (255, 128, 128)), "TIFF", (255, 255, 255)),
+}
+
+
+@pytest.mark.parametrize("what", COLORS)
+def test_pixels_of_every_kind_become_rgb_and_transparent_parts_white(what):
+    stored, form, color = COLORS[what]
+    options = {"lossless": True} if form == "WEBP" else {"quality": 100} if form == "JPEG" else {}
+    for source in (encoded(stored, form, **options), stored):
+        found = picture_of(source).pixels.astype(int)
+        assert found.shape == (2, 3, 3) and np.abs(found - color).max() <= (4 if form == "JPEG" else 1), (what, found)
+
+
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_the_first_frame_of_an_animation_is_read(form):
+    frames = [Image.fromarray(np.full((4, 6, 3), shade, np.uint8)) for shade in (50, 100, 200)]
+    data = encoded(frames[0], form, save_all=True, append_images=frames[1:])
+    opened = Image.open(io.BytesIO(data))
+    assert opened.n_frames == 3
+    assert np.abs(picture_of(data).pixels.astype(int) - 50).max() <= 1
+    opened.seek(2)  # of a PIL image, the frame that the caller chose
+    assert np.abs(picture_of(opened).pixels.astype(int) - 200).max() <= 1
+
+
 def test_a_picture_keeps_its_pixels_if_the_array_changes():
     shades = np.zeros((2, 4, 3), np.uint8)
     picture = picture_of(shades)

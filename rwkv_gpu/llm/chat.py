@@ -24,7 +24,7 @@ from .chat_completion import answers
 from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import CHAT_DEFAULTS, Completion, Settings, form, own_names, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
-from .images import MediaInput, Source, marked, recording_of
+from .images import MediaInput, Source, marked, marks_in, recording_of
 from .session import SavedChat, SavedSession
 from .tools import Calling, Tools
 from .transcript import Transcript
@@ -478,6 +478,6 @@ def _checked(messages: Sequence[Mapping[str, object]], media_input: MediaInput |
     found = []
     for m in check_messages(texts):
         content = joined(m["content"])
-        seen = tuple(image for mark, image in images.items() if mark in content)
+        seen = tuple(images[mark] for mark in marks_in(content) if mark in images)
         found.append(Message(m["role"], content, str(m.get("reasoning") or ""), images=seen))
     return tuple(found)

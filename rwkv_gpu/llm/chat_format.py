@@ -55,7 +55,7 @@ class Message:
     content: str
     reasoning: str = ""
     raw: str | None = None
-    images: tuple[Image, ...] = ()  # images whose marks are in the content
+    images: tuple[Image, ...] = ()  # those whose marks are in the content, in order
     calls: tuple[dict[str, Any], ...] = ()  # calls of tools, in the form of OpenAI's API
     call: tuple[str, str] | None = None  # the id and the name of the call that this is the result of
 

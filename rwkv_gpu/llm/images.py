@@ -214,11 +214,12 @@ def _marked(message: Any, album: RequestImages, where: str) -> Mapping[str, obje
     parts = _has_parts(content)
     if not own and not parts:
         return message
-    text = "".join(_pieces(content, album, f"{where}.content")) if parts else content
+    text, marks = "".join(_pieces(content, album, f"{where}.content")) if parts else content, ""
     for n, source in enumerate(own if isinstance(own, Sequence) and not isinstance(own, str) else ()):
         mark = album.add(source, f"{where}.images[{n}]")
-        if isinstance(text, str) and mark not in text:
-            text = mark + text
+        if isinstance(text, str) and not (isinstance(source, Image) and mark in text):  # an earlier message has marks
+            marks += mark
+    text = marks + text if isinstance(text, str) else text
     return {**{key: value for key, value in message.items() if key != "images"}, "content": text}
 
 
@@ -300,6 +301,11 @@ def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
 def text_ids(ids: Sequence[int]) -> list[int]:
     """The ids of a prompt without those of images."""
     return [token for token in ids if not token & IMAGE]
+
+
+def marks_in(text: str) -> list[str]:
+    """The marks of images in a text, in order."""
+    return [mark.decode() for mark in MARK.findall(text.encode("utf-8", "surrogateescape"))]
 
 
 def without_marks(text: str) -> str:

@@ -52,6 +52,21 @@ def test_forms_of_one_image_give_one_answer(llm, tmp_path):
     assert len(answers) == 1
 
 
+def test_images_precede_the_text_in_their_order_and_each_as_often_as_it_is_given(llm):
+    def parts(*images):
+        each = [{"type": "image", "image": one} for one in images]
+        return [{"role": "user", "content": [*each, {"type": "text", "text": "hello"}]}]
+
+    one, other = image(40, 24), image(23, 64, 1)
+    for images in ((one, other), (other, one), (one, one)):
+        chat = chat_of(llm)
+        tokens = chat.send("hello", images=images).tokens
+        begun = llm.chat(template=TEMPLATE, messages=parts(*images), temperature=0, max_tokens=6)
+        assert begun.regenerate().wait().tokens == tokens
+        assert begun._messages[0].content == chat._messages[0].content
+        assert chat.images == 2 and chat.edit("hello").wait().tokens == tokens
+
+
 def test_another_image_gives_other_probabilities(llm):
     def scores(seed):
         events = chat_of(llm).stream("hello", images=[image(40, 24, seed)], logprobs=1)

@@ -20,15 +20,23 @@ def dropped_media(message: str) -> tuple[str, list[str]]:
     found: list[str] = []
 
     def take(word: re.Match[str]) -> str:
-        if word[0].rstrip("'\"").lower().endswith(MEDIA):
-            path = expanded(word[0])
-            if path.is_absolute() and path.is_file():
-                found.append(word[0])
-                return ""
-        return word[0]
+        if not _is_media(word[0]):
+            return word[0]
+        found.append(word[0])
+        return ""
 
+    if _is_media(message.strip()):  # some terminals write spaces as they are
+        return "", [message.strip()]
     rest = WORD.sub(take, message)
     return (rest.strip() if found else message), found
+
+
+def _is_media(text: str) -> bool:
+    """True for the full path of an image or audio file."""
+    if not text.rstrip("'\"").lower().endswith(MEDIA):
+        return False
+    path = expanded(text)
+    return path.is_absolute() and os.path.isfile(path)  # False for a name that is too long
 
 
 def message_part(name: str, text: str) -> str:

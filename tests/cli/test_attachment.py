@@ -106,6 +106,7 @@ def test_a_dropped_path_is_an_image_in_the_forms_of_all_terminals(seeing, tmp_pa
         assert slash.take_media(seeing, f" {form} ") == ""
         assert slash.take_media(seeing, f"What's this?\n{form} It's what?") == "What's this?\n It's what?"
         slash.run(seeing, "image", form)
+    assert slash.take_media(seeing, f" {path}\n") == ""
     assert {*seeing.seen} == {path}
 
 
@@ -122,7 +123,8 @@ def test_paths_of_other_files_and_relative_ones_stay_in_the_message(seeing, tmp_
     for name in ("a.png", "a.txt"):
         (tmp_path / name).write_bytes(b"")
     monkeypatch.chdir(tmp_path)
-    for message in ("a.png", f"{tmp_path}/none.png", f"{tmp_path}/a.txt", f"see:{tmp_path}/a.png", "it's 'so' \"\\"):
+    paths = f"{tmp_path}/none.png", f"{tmp_path}/a.txt", f"see:{tmp_path}/a.png", f"/{'a' * 5000}.png", "/a\0.png"
+    for message in ("a.png", *paths, "it's 'so' \"\\"):
         assert slash.take_media(seeing, message) == message
     assert seeing.seen == []
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..engine.request import check_length
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
-from ..models.tensors import RANK
+from ..models.tensors import CLASSIFIER, RANK
 from ..text.base import Tokenizer
 from ..text.vocabulary import read_flag, read_id, read_name
 
@@ -68,9 +68,13 @@ class Pooling:
 
     @classmethod
     def of(cls, file: GGUFFile, *, encoder: bool) -> "Pooling":
-        """Reads the pooling of a file; the default is the mean."""
+        """Reads the pooling of a file; the default is the mean.
+
+        Files of 2024 do not say that their model ranks texts: it does if it is an encoder with a classifier.
+        """
         arch = file.str("general.architecture")
-        kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=MEAN)
+        ranks = encoder and any(name.startswith(CLASSIFIER) for name in file.tensors)
+        kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=RANK if ranks else MEAN)
         if kind != RANK:
             return cls(kind or MEAN)
         if encoder:

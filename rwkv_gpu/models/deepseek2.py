@@ -160,7 +160,10 @@ def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> l
     heads = source.integer("attention.indexer.head_count", 1, 1 << 10)
     how = KeyIndex(heads, replace(rope, pairing=pairing), count, last=form.streams)
     sizes = IndexSizes(size, how, source.sizes.eps if form.streams else INDEX_EPS)
-    return [sizes if own else None for own in _indexed_layers(source)]
+    indexed = _indexed_layers(source)
+    shared = tuple(f"blk.{i}.indexer." for i, own in enumerate(indexed) if not own)
+    tensors.skip(*(name for name in source.file.tensors if name.startswith(shared)))  # some files have copies there
+    return [sizes if own else None for own in indexed]
 
 
 def _indexed_layers(source: HybridFile) -> list[bool]:

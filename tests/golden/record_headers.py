@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rwkv_gpu.models.registry import MODELS
-from tests.models.headers import PATH
+from tests.models.headers import FILES, PATH
 
 CONFIGS = Path(__file__).parent / "publisher_configs.json"
 VOCABULARIES = {"NomicBertModel": "WordPiece", "NomicBertModel#moe": "Unigram"}  # that converters look at
@@ -117,7 +117,8 @@ def main(source: str, *only: str) -> None:
     logging.disable(logging.CRITICAL)
     conversion.load_all_models()
     classes, types, own = ModelBase._model_classes[ModelType.TEXT], known_types(), json.loads(CONFIGS.read_text())
-    found: dict[str, Any] = json.loads(lzma.decompress(PATH.read_bytes())) if only else {}
+    found: dict[str, Any] = json.loads(lzma.decompress(PATH.read_bytes()))
+    found = {name: one for name, one in found.items() if only or name.endswith(FILES)}
     names = dict(gguf.TensorNameMap.block_mappings_cfg)  # some converters change it for all later ones
     for name in only or sorted({*classes, *own}):
         base, row = name.partition("#")[0], own.get(name, {})

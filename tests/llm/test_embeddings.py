@@ -176,6 +176,16 @@ def test_a_ranker_reads_the_query_and_a_document(tmp_path):
     assert scores.shape == (2,) and scores[0] != scores[1]
 
 
+def test_an_encoder_with_a_classifier_ranks_if_its_file_names_no_pooling(tmp_path):
+    """So are files of 2024, such as those of Jina Reranker 1."""
+    whole = take_apart((OWN / "ranking-jina-bert-v2.gguf").read_bytes())
+    with rwkv_gpu.load(OWN / "ranking-jina-bert-v2.gguf", device="cpu") as llm:
+        expected = llm.rerank("a query", ["a document", "b"])
+    whole.rows = [row for row in whole.rows if not row.name.endswith(b".pooling_type")]
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu") as llm:
+        np.testing.assert_array_equal(llm.rerank("a query", ["a document", "b"]), expected)
+
+
 def test_a_bert_with_words_of_its_own_reads_texts_and_pairs(tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"▁{word}" for word in ("the", "sea", "wide", "un", "?", *letters))]

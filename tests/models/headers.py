@@ -3,6 +3,10 @@
 `python -m tests.golden.record_headers LLAMA.CPP` records them, and record_shapes the tensors that it cannot. Sizes are
 those of the publisher's config.json, or the defaults of its class in transformers. Layers with the same tensors are
 one row.
+
+A name that ends in .gguf is a published file: its keys and values are those that llama.cpp printed when users loaded
+it. Its tensors are those of public tables, or those that the converter writes for these sizes; there are as many as
+llama.cpp printed.
 """
 
 import json
@@ -25,6 +29,7 @@ from tests.gguf.parts import Parts, Row, Stored, nbytes, row_bytes
 from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32, U64, gguf, tensor
 
 PATH = Path(__file__).parent / "published_headers.json.xz"
+FILES = ".gguf"  # ends the names of published files
 KINDS = {"UINT32": U32, "INT32": I32, "FLOAT32": F32, "BOOL": BOOL, "STRING": STRING, "ARRAY": ARRAY}
 TYPES = {fmt.name: number for number, fmt in SIZES.items()}
 OPTIONAL = re.compile(rb"(^output\.weight|_factors_\w+\.weight|rope_freqs\.weight|\.bias)$")

@@ -1,5 +1,7 @@
 """Latent attention in whole models: sequences, prefixes and saved states in the latent cache, and variants of files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -296,6 +298,20 @@ def test_without_a_key_the_context_reveals_glm_5_2_and_its_layers_with_an_indexe
         pytest.raises(BadFile, match=r"blk.1.indexer.attn_q_b.weight': found no such tensor"),
     ):
         load_model(file)
+
+
+def test_copies_of_indexers_in_layers_that_share_one_change_nothing(tmp_path):
+    """Some published files of GLM-5.2 have an indexer in each layer, although most layers use an earlier one."""
+    whole = take_apart(golden("tiny-glm-dsa.gguf").read_bytes())
+    shared = {one.name.replace(b"blk.0.", b"blk.1.") for one in whole.tensors if b"blk.0.indexer." in one.name}
+    assert shared and not shared & {one.name for one in whole.tensors}
+    ids = [token % 288 for token in ids_of(40, 5)]
+    with rwkv_gpu.load(golden("tiny-glm-dsa.gguf"), device="cpu") as llm:
+        expected = llm.logits(ids)
+    like = {one.name: one for one in whole.tensors}
+    whole.tensors += [replace(like[name.replace(b"blk.1.", b"blk.0.")], name=name) for name in shared]
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu") as llm:
+        np.testing.assert_array_equal(llm.logits(ids), expected)
 
 
 def test_yarn_scales_whole_scores_and_not_only_rotated_parts(tmp_path):

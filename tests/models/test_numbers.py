@@ -2,8 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,37 @@ import pytest
 
 from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.errors import BadFile, RwkvGpuError
-from rwkv_gpu.gguf.fields import Fields
+from rwkv_gpu.gguf.fields import Fields, Value
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.loader import host_weights
 from rwkv_gpu.models.registry import MODELS, is_encoder, load_model
 from rwkv_gpu.models.transformer import Transformer
 from tests.gguf.parts import Parts, take_apart
-from tests.gguf.writer import BOOL, F32, F64, I64, STRING, U64, written
+from tests.gguf.writer import U64, written
 from tests.golden_files import golden
 from tests.models.session import OnCpu, feed
 
-YARN = {"scaling.type": (STRING, b"yarn"), "scaling.factor": (F32, 4.0), "scaling.original_context_length": (U64, 256)}
-EXTREMES: list[tuple[int, Any]] = [
-    *((F64, value) for value in (0.0, 5e-324, 1e-30, 0.5, 1e30, 1e308, math.inf, -1e-30, -1.0, -math.inf, math.nan)),
-    *((U64, value) for value in (0, 1, 3, 1 << 31, (1 << 32) - 1, (1 << 64) - 1)),
-    *((I64, value) for value in (-1, -(1 << 63))),
-    (BOOL, True),
-    (STRING, b"1"),
+YARN = {"scaling.type": "yarn", "scaling.factor": 4.0, "scaling.original_context_length": 256}
+EXTREMES: list[Value] = [
+    *(0.0, 5e-324, 1e-30, 0.5, 1e30, 1e308, math.inf, -1e-30, -1.0, -math.inf, math.nan),
+    *(0, 1, 3, 1 << 31, (1 << 32) - 1, (1 << 64) - 1, -1, -(1 << 63)),
+    *(True, "1"),
 ]  # fmt: skip
 
 
-def parts_of(arch: str, *, yarn: bool = False) -> Parts:
+def parts_of(arch: str) -> Parts:
     parts = take_apart(golden(f"tiny-{arch}.gguf").read_bytes())
     # Keys of tokenizers are long and do not matter here, except the mask of a diffusion model.
     parts.rows = [row for row in parts.rows if not row.name.startswith(b"tokenizer.") or b".mask_" in row.name]
-    for name, (kind, value) in YARN.items() if yarn else ():
-        parts.set(f"{arch}.rope.{name}", kind, value)
     return parts
+
+
+def opened(arch: str, tmp_path: Path) -> GGUFFile:
+    return GGUFFile.open(written(tmp_path, parts_of(arch).built()))
+
+
+def rope_keys(arch: str, values: Mapping[str, Value] = YARN) -> dict[str, Value]:
+    return {f"{arch}.rope.{name}": value for name, value in values.items()}
 
 
 def numbers_read(arch: str, tmp_path: Path) -> list[str]:
@@ -55,7 +58,8 @@ def numbers_read(arch: str, tmp_path: Path) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Fields, "int", noting(Fields.int))
         patch.setattr(Fields, "float", noting(Fields.float))
-        with GGUFFile.open(written(tmp_path, parts_of(arch, yarn=arch != "rwkv7").built())) as file:
+        with opened(arch, tmp_path) as file:
+            file.override(rope_keys(arch) if arch != "rwkv7" else {})
             load_model(file)
     return list(dict.fromkeys(read))
 
@@ -65,14 +69,13 @@ def declared(arch: str) -> bool:
     return getattr(MODELS[arch], "__annotations__", {}).get("return") is Transformer
 
 
-def logits_of(path: Path, loaded: dict[str, dict[str, np.ndarray]] | None = None) -> np.ndarray:
+def logits_of(file: GGUFFile, loaded: dict[str, dict[str, np.ndarray]] | None = None) -> np.ndarray:
     """Returns the logits of a file, or its embeddings. `loaded` caches the weights of files with the same tensors."""
     loaded = {} if loaded is None else loaded
-    with GGUFFile.open(path) as file:
-        model = load_model(file)
-        which = repr(model.weights)
-        if which not in loaded:
-            loaded[which] = host_weights(file, parameters_of(file, model))
+    model = load_model(file)
+    which = repr(model.weights)
+    if which not in loaded:
+        loaded[which] = host_weights(file, parameters_of(file, model))
     return feed(OnCpu(model, loaded[which]), [5, 6, 7], [3] if is_encoder(model) else [2, 1])
 
 
@@ -84,16 +87,16 @@ def test_an_odd_number_is_refused_by_name_or_the_logits_are_finite(arch, tmp_pat
     of_llama = {key.partition(".")[2] for key in numbers_read("llama", tmp_path)} if arch != "llama" else set()
     turn = slice(len(MODELS) if declared(arch) else list(MODELS).index(arch) % 3, None, 3)
     tried = [(key, one) for key in keys for one in EXTREMES[turn if key.partition(".")[2] in of_llama else slice(None)]]
-    plain, scaled = parts_of(arch), parts_of(arch, yarn=True)
     loaded: dict[str, dict[str, np.ndarray]] = {}
-    for key, (kind, value) in tried:
-        parts = replace(scaled if ".scaling." in key else plain)
-        parts.set(key, kind, value)
-        try:
-            logits = logits_of(written(tmp_path, parts.built()), loaded)
-        except RwkvGpuError:
-            continue
-        assert np.isfinite(logits).all(), (key, value)
+    with opened(arch, tmp_path) as file:
+        plain, scaled = file.metadata, {**file.metadata, **rope_keys(arch)}
+        for key, value in tried:
+            file.metadata = {**(scaled if ".scaling." in key else plain), key: value}
+            try:
+                logits = logits_of(file, loaded)
+            except RwkvGpuError:
+                continue
+            assert np.isfinite(logits).all(), (key, value)
 
 
 ENDS = {  # each key at both ends of its range
@@ -102,17 +105,14 @@ ENDS = {  # each key at both ends of its range
     "scaling.attn_factor": (1e-2, 1e2),
     "scaling.yarn_beta_fast": (1e-3, 1e5),
     "scaling.yarn_beta_slow": (1e-3,),
-    "scaling.original_context_length": (1.0, float(1 << 30)),
+    "scaling.original_context_length": (1, 1 << 30),
 }
 
 
 @pytest.mark.parametrize("values", list(itertools.product(*ENDS.values())))
 def test_rotations_are_finite_at_all_extremes_of_the_ranges(values, tmp_path):
-    parts = parts_of("llama", yarn=True)
-    for name, value in zip(ENDS, values, strict=True):
-        whole = name.endswith("length")
-        parts.set(f"llama.rope.{name}", U64 if whole else F64, int(value) if whole else value)
-    with GGUFFile.open(written(tmp_path, parts.built())) as file:
+    with opened("llama", tmp_path) as file:
+        file.override({**rope_keys("llama"), **rope_keys("llama", dict(zip(ENDS, values, strict=True)))})
         rope = load_model(file).attentions[0].how.rope
     angles = np.array(rope.frequencies()) * 1e6
     assert np.isfinite(angles).all()
@@ -131,10 +131,9 @@ def test_rotations_are_finite_at_all_extremes_of_the_ranges(values, tmp_path):
     ],
 )
 def test_a_number_out_of_range_is_refused_by_its_key(key, value, says, tmp_path):
-    parts = parts_of("llama", yarn=True)
-    parts.set(f"llama.{key}", F64, value)
-    with pytest.raises(BadFile, match=f"'llama.{key}': {says}"):
-        logits_of(written(tmp_path, parts.built()))
+    with opened("llama", tmp_path) as file, pytest.raises(BadFile, match=f"'llama.{key}': {says}"):
+        file.override({**rope_keys("llama"), f"llama.{key}": value})
+        logits_of(file)
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, 1e-30, math.inf, math.nan])
@@ -143,8 +142,9 @@ def test_a_frequency_factor_that_no_angle_can_be_divided_by_is_refused(factor, t
     values = np.ones(32, np.float32)
     values[7] = factor
     parts.tensors.append(type(parts.tensors[0])(b"rope_freqs.weight", [32], 0, values.tobytes()))
-    with pytest.raises(BadFile, match=r"tensor 'rope_freqs.weight': found .*, expected numbers from"):
-        logits_of(written(tmp_path, parts.built()))
+    message = r"tensor 'rope_freqs.weight': found .*, expected numbers from"
+    with GGUFFile.open(written(tmp_path, parts.built())) as file, pytest.raises(BadFile, match=message):
+        logits_of(file)
 
 
 @pytest.mark.parametrize(("arch", "heads", "size"), [("jais", 1 << 10, 0), ("hunyuan_vl", 0, 2)])

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from rwkv_gpu.kernels.registry import gemm_trials
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure import plans
 from rwkv_gpu.models.registry import MODELS, Model, load_model
-from tests.gguf.parts import take_apart
 from tests.golden.record import QUIET
 from tests.golden_files import OWN, TINY
 from tests.models.session import OnCpu, feed, float_weights
@@ -95,18 +93,15 @@ def test_every_way_to_norm_has_a_quiet_model():
 
 
 COMPILED = re.compile(r"const (\w*EPS\w*) = f32\(([^)]*)\)")
-ODD = 0.00123  # a value that no code has as a constant
+ODD = float(np.float32(0.00123))  # a value that no code has as a constant
 WITHOUT_EPS = "tiny-deepseek4", "tiny-glm5next"  # their gates after a block add no eps
 
 
-def with_odd_eps(name: str, folder: Path) -> GGUFFile:
+def with_odd_eps(name: str) -> GGUFFile:
     """Returns a golden model whose eps is ODD."""
-    parts = take_apart((OWN / f"{name}.gguf").read_bytes())
-    for row in parts.rows:
-        if row.name.endswith(b"epsilon"):
-            row.value = ODD
-    (folder / "model.gguf").write_bytes(parts.built())
-    return GGUFFile.open(folder / "model.gguf")
+    file = GGUFFile.open(OWN / f"{name}.gguf")
+    file.override({key: ODD for key in file.metadata if key.endswith("epsilon")})
+    return file
 
 
 def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step) -> set[float]:
@@ -116,9 +111,9 @@ def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_kernels_have_only_the_eps_of_the_model(name, tmp_path, monkeypatch):
+def test_kernels_have_only_the_eps_of_the_model(name, monkeypatch):
     """The shaders contain only the model's eps, so no lowering drops it or uses its own."""
-    with with_odd_eps(name, tmp_path) as file:
+    with with_odd_eps(name) as file:
         model = Changed(load_model(file), -1)
         monkeypatch.setattr(plans, "load_model", lambda _: model)
         for limits in ("default", "h200", "apple"):
@@ -131,8 +126,8 @@ def test_kernels_have_only_the_eps_of_the_model(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", gemm_trials(ABLE))
-def test_every_kernel_of_a_product_takes_the_eps_of_the_norm_before_it(kernel, tmp_path):
-    with with_odd_eps("tiny-qwen3", tmp_path) as file:
+def test_every_kernel_of_a_product_takes_the_eps_of_the_norm_before_it(kernel):
+    with with_odd_eps("tiny-qwen3") as file:
         tuning = default_tuning(ABLE).only(gemm_trials(ABLE)[kernel][1])
         for step in (plans.Step(1), plans.Step(64, prefill=True)):
             assert compiled(file, ABLE, tuning, step) == {float(np.float32(ODD))}

@@ -19,6 +19,7 @@ from ..models.lengthen import RopeScaling, lengthen
 from ..models.registry import is_encoder, load_model
 from ..text.tokenizer import load_tokenizer
 from . import folders, validate
+from .decision_head import DecisionHead
 from .drafts import DraftOptions, drafts_of
 from .images import MediaInput
 from .info import Info
@@ -82,6 +83,7 @@ def _load(
         if len(choices) > 1:
             drafts = drafts.without_head()
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
+        decision_head = DecisionHead.of(gguf)
         projector = files.projector(gguf, model, len(devices.names))
         opened = Opened(
             drafts.joined or gguf, drafts.in_use(model), adapters, drafts,
@@ -103,7 +105,8 @@ def _load(
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, media=media)
         media_input = None if projector is None else MediaInput(projector, info.context)
         return (
-            engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, media_input, files.preset
+            engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, media_input,
+            files.preset, decision_head,
         )  # fmt: skip
 
 

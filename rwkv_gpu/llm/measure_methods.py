@@ -1,8 +1,8 @@
 """Methods that evaluate texts: logits, log probabilities, perplexity, embeddings, and relevance of documents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from .open_model import OpenModel, Prompt
 
 
 class MeasureMethods(OpenModel):
-    """`logits`, `logprobs`, `perplexity`, `embed` and `rerank`."""
+    """`logits`, `logprobs`, `perplexity`, `embed`, `rerank` and `decide`."""
 
     def logits(self, ids: Sequence[int], *, chunk_size: int | None = None) -> npt.NDArray[np.float32]:
         """The logits of every position, starting from an empty state. [T, V]"""
@@ -69,3 +69,13 @@ class MeasureMethods(OpenModel):
     def rerank(self, query: str, documents: Sequence[str]) -> npt.NDArray[np.float64]:
         """Scores how well each document answers the query, with a reranking model: higher is better. [N]"""
         return self._driver.work(self.ranking_work(self.prepare_ranking(query, documents)))
+
+    def decide(self, state: Any, questions: Mapping[str, Any]) -> dict[str, Any]:
+        """Answers questions about a state with a decision model: the probability of each option.
+
+        `state` is a text, or any JSON. A question is {"type": "noul" | "choice" | "score", "instructions": ...,
+        "criteria": ...}: a proposition, a choice between {option: description}, or a score in a list of levels. All
+        questions are decided together. Answers have the form of TypeSafe's System One API.
+        """
+        asked = self.prepare_decisions(state, questions)
+        return self.decided(asked, self._driver.work(self.decision_work(asked)))

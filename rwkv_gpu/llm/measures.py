@@ -130,6 +130,15 @@ def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> G
     return _finite(np.array([pool.score() for pool in pools]), "scores of documents")
 
 
+def rows(engine: Engine, ids: Sequence[int]) -> Generator[None, None, Floats]:
+    """The final hidden state of each token. [T, D]"""
+    found = []
+    for _, piece in engine.hidden([ids]):
+        found += [piece] if len(piece) else []
+        yield
+    return np.concatenate(found)
+
+
 def _finite(results: Results, what: str) -> Results:
     if not np.isfinite(results).all():
         raise BadNumbers.of(what)

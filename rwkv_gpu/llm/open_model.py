@@ -17,7 +17,7 @@ from ..engine.media import Span
 from ..engine.request import Request, check_length
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
-from ..models.registry import ENCODER
+from ..models.registry import DECIDES, ENCODER
 from ..text.base import Tokenizer
 from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
@@ -26,6 +26,8 @@ from .backend import RecentTranscript
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
 from .completion import Settings, check_ends
+from .decision_head import DecisionHead
+from .decisions import Asked
 from .driver import MAX_REQUESTS, Driver
 from .generation import Reading, waits
 from .images import ImagePrompt, MediaInput, spans_of
@@ -83,6 +85,7 @@ class OpenModel:
         pooling: Pooling | None = None,
         media_input: MediaInput | None = None,
         preset: Preset | None = None,
+        decision_head: DecisionHead | None = None,
     ) -> None:
         self.media_input = media_input  # encodes images; None for models without vision
         self.preset = preset  # the preset that named the model; None for its own name
@@ -92,6 +95,7 @@ class OpenModel:
         self.context = info.context
         self._metadata = metadata
         self._pooling = pooling or Pooling(MEAN)
+        self._decision_head = decision_head  # of a model that decides between options
         self.model_file = model_file
         self._recent: deque[RecentTranscript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, started when needed
@@ -240,6 +244,23 @@ class OpenModel:
             found.append(self._ids(ids, name=f"documents[{at}]"))
         return found
 
+    def prepare_decisions(self, state: Any, questions: Any) -> Asked:
+        """Checks and tokenises a state and questions about it; computes nothing."""
+        if self._decision_head is None:
+            raise BadInput("this model decides nothing; use a decision model, such as Clef")
+        asked = Asked.of(self.tokenizer, state, questions)
+        self._ids(asked.ids, name="state and questions")
+        return asked
+
+    def decision_work(self, asked: Asked) -> Callable[[Engine], Generator[None, None, Floats]]:
+        """Returns a generator function for the engine's thread that reads the text: a row for each token, [T, D]"""
+        return partial(measures.rows, ids=asked.ids)
+
+    def decided(self, asked: Asked, rows: Floats) -> dict[str, Any]:
+        """The answers, from the rows of a text. It takes a while, in any thread."""
+        assert self._decision_head is not None, "prepare_decisions has checked it"
+        return asked.answers(self._decision_head(rows, asked))
+
     def _texts(self, name: str, texts: Sequence[Prompt], *, truncate: bool = False) -> list[list[int]]:
         """Tokenises texts for embedding; special tokens in them are matched.
 
@@ -297,7 +318,7 @@ class OpenModel:
 
     def _template(self, name: str | None = None) -> ChatTemplate:
         if self.info.encoder:
-            raise BadInput(ENCODER)
+            raise BadInput(DECIDES if self._decision_head else ENCODER)
         return ChatTemplate.from_metadata(self._metadata, name=name)
 
     def _format(self, template: ChatTemplate) -> ChatFormat:

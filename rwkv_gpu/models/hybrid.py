@@ -429,13 +429,14 @@ class HybridFile:
         logit_scale: float = 1.0,
         head_layer: TakeLayer | None = None,
         head_norm_eps: float | None = None,
+        headless: bool = False,
         kind: type[Hybrid] = Hybrid,
         **more: Any,
     ) -> Hybrid:
         """Builds a model of these layers, of the given kind with `more` fields; refuses further tensors.
 
         `last_norm` is the norm after all layers. `head_layer` reads the layer of a draft head. With `head_norm_eps` the
-        last norm of the head is a layer norm.
+        last norm of the head is a layer norm. A headless model has no next tokens.
         """
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
@@ -444,7 +445,7 @@ class HybridFile:
         if last_norm:
             shift = tensors.find(f"{last_norm}.bias", sizes.width)  # exists in QRWKV only
             norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
-        head = tensors.find("output.weight", *shape) or embedding
+        head = None if headless else tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()
         ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)
         found = self._head(ends, head_layer, head_norm_eps)

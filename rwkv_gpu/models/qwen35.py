@@ -1,4 +1,4 @@
-"""Qwen3.5, Qwen3.6 and Qwen3-Next: most layers are gated delta nets, every fourth is gated attention.
+"""Qwen3.5, Qwen3.6, Qwen3-Next and Clef: most layers are gated delta nets, every fourth is gated attention.
 
 For text, RoPE rotates a part of each head in NeoX order; the position sections of the file are for images only.
 """
@@ -25,6 +25,7 @@ from .experts import ExpertSizes
 from .hybrid import Block, Hybrid, HybridFile, norm_before
 from .tensors import Tensors
 
+OF_DECISIONS = "decision.", "dec.blk.", "token_types."  # prefixes of Clef's head, which runs on the host
 INTERVAL = 4  # every fourth layer has full attention, unless the file states another interval
 LARGEST_STATE = 256  # maximum size of a head that the kernels support
 
@@ -114,6 +115,9 @@ def load(file: GGUFFile) -> Hybrid:
         return take_gated_attention(source, how, kv_heads, size, i), _take_feed(source, experts, i)
 
     blocks = list(zip(mix, [_take_feed(source, experts, i) for i in layers], strict=True))
+    if source.arch == "clef":  # llm/decisions.py reads the head, and rows of the output
+        source.tensors.skip("output.weight", *(name for name in file.tensors if name.startswith(OF_DECISIONS)))
+        return source.model(blocks, headless=True)
     return source.model(blocks, head_layer=of_head)
 
 

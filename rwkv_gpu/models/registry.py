@@ -13,6 +13,7 @@ from .layered import Diffusion, Layered
 from .unsupported import refusal
 
 ENCODER = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
+DECIDES = "this model decides between options, and writes no text: use POST /v1/systemone, or decide() in Python"
 
 
 class Contents(Protocol):
@@ -88,7 +89,7 @@ MODULES = {
     "t5": "t5",
     "talkie": "talkie",
 }
-ALIASES = {"glm5-next": "glm5next"}  # further names of architectures
+ALIASES = {"glm5-next": "glm5next", "clef": "qwen35"}  # further names of architectures, and variants of them
 OF_FORMS = "dense_families", "mixture_families", "deepseek2", "encoders"
 
 
@@ -151,13 +152,18 @@ def is_encoder(model: Contents) -> bool:
 def reads_whole_texts(model: Contents) -> bool:
     """True if a step must hold a whole text or prompt: for all models that do not read it from left to right."""
     apart = diffusion_of(model) is not None or start_of(model) is not None
-    return apart or is_encoder(model) or reads_prompts_whole(model)
+    return apart or (is_encoder(model) and not decides(model)) or reads_prompts_whole(model)
+
+
+def decides(model: Contents) -> bool:
+    """True if the model only decides between options: it reads from left to right, and has no output matrix."""
+    return isinstance(model, Layered) and model.ends.causal and not model.ends.head
 
 
 def refuse_encoder(model: Contents) -> None:
     """Refuses an encoder for uses that need next tokens."""
     if is_encoder(model):
-        raise BadInput(ENCODER)
+        raise BadInput(DECIDES if decides(model) else ENCODER)
 
 
 def load_model(file: GGUFFile) -> Model:

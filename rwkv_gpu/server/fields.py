@@ -181,6 +181,12 @@ RERANK = Fields(
     },
 )
 
+DECISIONS = Fields(
+    honoured=frozenset({"model", "state", "questions"}),
+    ignored=COMMON_IGNORED,
+    refused={"images": "decisions read text only; leave it out"},
+)
+
 MESSAGES = Fields(
     honoured=frozenset(
         {

@@ -319,6 +319,15 @@ class Service:
         await self._turn(call, ticket, llm, ids, 1)
         return ids, await self._compute(served, llm, llm.ranking_work(ids), ids)
 
+    async def decide(self, call: Call, model: str | None, state: Any, questions: Any) -> tuple[int, dict[str, Any]]:
+        """Decides between the options of questions. Returns the number of tokens, and the answers."""
+        ticket = self._ticket(call, model)
+        served, llm = await self.use(call, model)
+        asked = await self.work(lambda: llm.prepare_decisions(state, questions))
+        await self._turn(call, ticket, llm, [asked.ids], 1)
+        rows = await self._compute(served, llm, llm.decision_work(asked), [asked.ids])
+        return len(asked.ids), await self.work(lambda: llm.decided(asked, rows))
+
     def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
         """Enters the queue of a model; leaves it at the end of the call."""
         queue = self.queue(self.find(call, model))

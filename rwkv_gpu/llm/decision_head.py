@@ -5,8 +5,8 @@ other and at the whole text.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ..errors import BadFile, BadNumbers, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.row_table import RowTable
+from ..gguf.scan import TensorInfo
 from ..ops.elementwise import gelu_erf
 from .decisions import KINDS, Asked
 
@@ -127,10 +128,9 @@ class DecisionHead:
         self._types = self._take("token_types.weight", len(KINDS), inner)
         self._layers = [self._layer(f"dec.blk.{i}", inner, heads, own=i >= routing) for i in range(routing + blocks)]
         self._routing = routing
-        self._lexical = RowTable(
-            file, self._named("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
-        )
-        self.close = self._lexical.close
+        output = self._named("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
+        self._check(output, self._named("token_embd.weight").shape)
+        self._lexical = RowTable(file, output)
 
     @classmethod
     def of(cls, file: GGUFFile) -> "DecisionHead | None":
@@ -138,7 +138,7 @@ class DecisionHead:
         key = f"{file.str('general.architecture')}.decision.type"
         if key not in file.metadata:
             return None
-        if file.metadata[key] != "clef":
+        if file.str(key) != "clef":
             raise UnsupportedModel(f"{file.path}: metadata key '{key}': only 'clef' is supported")
         return cls(file)
 
@@ -198,16 +198,19 @@ class DecisionHead:
         shape = self._named(name).shape
         return shape[0] if len(shape) == 2 else 1
 
-    def _named(self, name: str) -> Any:
+    def _named(self, name: str) -> TensorInfo:
         if name not in self._file.tensors:
             raise BadFile(f"{self._file.path}: tensor '{name}': found no such tensor, expected one")
         return self._file.tensors[name]
 
+    def _check(self, tensor: TensorInfo, shape: Sequence[int]) -> None:
+        if [n for n in tensor.shape if n > 1] != [n for n in shape if n > 1]:
+            found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
+            raise BadFile(f"{self._file.path}: tensor '{tensor.name}': {found}")
+
     def _take(self, name: str, *shape: int) -> Floats:
         tensor = self._named(name)
-        if tuple(n for n in tensor.shape if n > 1) != tuple(n for n in shape if n > 1):
-            found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
-            raise BadFile(f"{self._file.path}: tensor '{name}': {found}")
+        self._check(tensor, shape)
         values = self._file.values(tensor).reshape(shape)
         if not np.isfinite(values).all():
             raise BadFile(f"{self._file.path}: tensor '{name}' has numbers that are not finite")

@@ -147,6 +147,7 @@ def test_a_decision_model_writes_no_text_and_other_models_decide_nothing(path):
     ("key", "kind", "value", "error", "says"),
     [
         ("decision.type", STRING, b"kev", UnsupportedModel, "only 'clef'"),
+        ("decision.type", U32, 7, BadFile, "clef.decision.type"),
         ("decision.head_count", U32, 5, BadFile, "does not divide 32"),
         ("decision.block_count", U32, 9, BadFile, "dec.blk.5.ffn_up.weight': found no such tensor"),
         ("decision.routing_block_count", U32, 3, BadFile, "found no such tensor"),
@@ -160,15 +161,20 @@ def test_a_bad_head_is_named(tmp_path, key, kind, value, error, says):
         rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu")
 
 
-@pytest.mark.parametrize("change", ["shape", "number"])
-def test_a_damaged_tensor_of_the_head_is_named(tmp_path, change):
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [("dec.blk.3.attn_q.weight", [16, 64]), ("dec.blk.3.attn_q.weight", None), ("output.weight", [353 * 72]),
+     ("output.weight", [353, 72]), ("decision.scorer.weight", [40 * 128])],
+)  # fmt: skip
+def test_a_damaged_tensor_of_the_head_is_named(tmp_path, name, dims):
+    """Without dims, its numbers are none."""
     whole = clef()
-    one = next(one for one in whole.tensors if one.name == b"dec.blk.3.attn_q.weight")
-    if change == "shape":
-        one.dims = [16, 64]
+    one = next(one for one in whole.tensors if one.name == name.encode())
+    if dims:
+        one.dims = dims
     else:
         one.data = np.full(32 * 32, np.nan, "<f4").tobytes()
-    with pytest.raises(BadFile, match=r"'dec.blk.3.attn_q.weight'"):
+    with pytest.raises(BadFile, match=f"tensor '{name}'"):
         rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu")
 
 

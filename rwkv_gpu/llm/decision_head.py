@@ -129,7 +129,9 @@ class DecisionHead:
         self._layers = [self._layer(f"dec.blk.{i}", inner, heads, own=i >= routing) for i in range(routing + blocks)]
         self._routing = routing
         output = self._named("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
-        self._check(output, self._named("token_embd.weight").shape)
+        rows = self._named("token_embd.weight").shape[0]
+        if output.shape != (rows, width):
+            raise self._bad(output, (rows, width))
         self._lexical = RowTable(file, output)
 
     @classmethod
@@ -205,8 +207,11 @@ class DecisionHead:
 
     def _check(self, tensor: TensorInfo, shape: Sequence[int]) -> None:
         if [n for n in tensor.shape if n > 1] != [n for n in shape if n > 1]:
-            found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
-            raise BadFile(f"{self._file.path}: tensor '{tensor.name}': {found}")
+            raise self._bad(tensor, shape)
+
+    def _bad(self, tensor: TensorInfo, shape: Sequence[int]) -> BadFile:
+        found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
+        return BadFile(f"{self._file.path}: tensor '{tensor.name}': {found}")
 
     def _take(self, name: str, *shape: int) -> Floats:
         tensor = self._named(name)

@@ -164,7 +164,7 @@ def test_a_bad_head_is_named(tmp_path, key, kind, value, error, says):
 @pytest.mark.parametrize(
     ("name", "dims"),
     [("dec.blk.3.attn_q.weight", [16, 64]), ("dec.blk.3.attn_q.weight", None), ("output.weight", [353 * 72]),
-     ("output.weight", [353, 72]), ("decision.scorer.weight", [40 * 128])],
+     ("output.weight", [353, 72]), ("output.weight", [72, 353, 1]), ("decision.scorer.weight", [40 * 128])],
 )  # fmt: skip
 def test_a_damaged_tensor_of_the_head_is_named(tmp_path, name, dims):
     """Without dims, its numbers are none."""

@@ -5,8 +5,8 @@ those of the publisher's config.json, or the defaults of its class in transforme
 one row.
 
 A name that ends in .gguf is a published file: its keys and values are those that llama.cpp printed when users loaded
-it. Its tensors are those of public tables, or those that the converter writes for these sizes; there are as many as
-llama.cpp printed.
+it. Its tensors are those of public tables, or those that the converter writes for these sizes; where llama.cpp printed
+how many there are, their number is the same.
 """
 
 import json

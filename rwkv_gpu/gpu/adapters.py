@@ -1,9 +1,12 @@
 """The adapters that wgpu finds, and the choice among them."""
 
+import contextlib
+import ctypes
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ..errors import BadInput, Forked, NoAdapter
@@ -61,6 +64,7 @@ class Choice:
 def list_adapters() -> list[Adapter]:
     """All adapters of all backends, without output of drivers."""
     check_process()
+    _guard_forks()
     with native.quiet_stderr():
         found = wgpu.gpu.enumerate_adapters_sync()
     return [
@@ -84,6 +88,21 @@ def check_process(*, opens: bool = False) -> None:
         raise Forked("a GPU was opened")
     if opens:
         _opened_by.add(os.getpid())
+
+
+@cache
+def _guard_forks() -> None:
+    """Lets forked processes end: their exit handlers of drivers would crash, or wait for threads of the parent."""
+    if hasattr(os, "register_at_fork"):  # Windows cannot fork
+        os.register_at_fork(after_in_child=_end_without_drivers)
+
+
+def _end_without_drivers() -> None:
+    """Registers functions of C that flush files and end the process before older exit handlers, such as drivers', run."""
+    with contextlib.suppress(AttributeError):  # only glibc has them
+        c = ctypes.CDLL(None)
+        c.on_exit(c._exit, None)  # called with the exit status, after those that are registered later
+        c.on_exit(c.fcloseall, None)
 
 
 def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_SEQUENCES
+from ..errors import BadInput
 from ..gguf.override import Override
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import MatrixUnits
@@ -28,6 +29,9 @@ class LLM(ChatMethods, GenerateMethods, MeasureMethods, OpenAIMethods):
     def __init__(self, path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         """Opens a model with the options of `load`."""
         super().__init__(*parts_of(own_options(OPTIONS, {"path": path, **options})))
+
+    def __reduce__(self) -> str:
+        raise BadInput("a model cannot be sent to another process or copied; load it in each process that uses it")
 
 
 def load(

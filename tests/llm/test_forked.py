@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
+import rwkv_gpu
 from tests.golden_files import OWN
 from tests.process import PATIENCE
 
@@ -17,6 +19,8 @@ llm = rwkv_gpu.load(sys.argv[1], device=sys.argv[2])
 llm.generate("hello", max_tokens=2, regex="a+")  # starts a helper process, too
 begun = llm.stream("hello", max_tokens=3)
 next(begun)
+saved = llm.chat()
+saved.send("hello", max_tokens=2)
 chat, HI = llm.chat(), [{"role": "user", "content": "hello"}]
 turn = chat.stream("hello", max_tokens=3)
 
@@ -34,6 +38,7 @@ calls = {
     "regex": lambda: llm.generate("hello", regex="a+"),
     "stream": lambda: [*llm.stream("hello")],
     "chat": lambda: llm.chat().send("hello"),
+    "save": lambda: saved.save(sys.argv[3]),
     "turn": lambda: turn.wait(),
     "chats": lambda: llm.chat_batch([HI]),
     "openai": lambda: llm.create_chat_completion(HI),
@@ -57,11 +62,11 @@ if os.fork() == 0:
             print(name, error, flush=True)
     assert llm.tokenize("hello")
     llm.close()
-    if sys.argv[2] == "cpu":
-        sys.exit()
-    os._exit(0)  # as multiprocessing does: exit handlers of drivers wait for threads of the parent
+    if sys.argv[2] == "cpu" or sys.platform == "linux":
+        sys.exit(7)
+    os._exit(7)  # as multiprocessing does: elsewhere, exit handlers of drivers wait for threads of the parent
 _, status = os.wait()
-assert status == 0, status
+assert os.waitstatus_to_exitcode(status) == 7, status
 assert len(begun.wait().tokens) == 3
 assert llm.generate("hello", max_tokens=2, regex="a+").text == "aa"
 llm.close()
@@ -71,13 +76,20 @@ print("parent", *calls)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("0", marks=pytest.mark.gpu)])
-def test_a_forked_process_is_refused_at_once_and_its_parent_continues(device):
-    program = [sys.executable, "-c", PROGRAM, str(OWN / "tiny-rwkv7.gguf"), device]
+def test_a_forked_process_is_refused_at_once_and_its_parent_continues(tmp_path, device):
+    program = [sys.executable, "-c", PROGRAM, str(OWN / "tiny-rwkv7.gguf"), device, str(tmp_path / "chat.rwkvchat")]
     run = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == 0, run.stderr
     *refused, parent = run.stdout.splitlines()
     assert [line.split()[0] for line in refused] == parent.split()[1:]
     assert all("get_context('spawn')" in line for line in refused)
+
+
+def test_a_model_that_is_sent_to_another_process_says_to_load_it_there():
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        for value in (llm, llm.generate, llm.chat()):
+            with pytest.raises(rwkv_gpu.BadInput, match="load it in each process"):
+                ForkingPickler.dumps(value)
 
 
 FORKS = """

@@ -98,7 +98,7 @@ def _guard_forks() -> None:
 
 
 def _end_without_drivers() -> None:
-    """Registers functions of C that flush files and end the process before older exit handlers, such as drivers', run."""
+    """Makes C's `exit` flush files and end the process before it calls exit handlers that were registered earlier."""
     with contextlib.suppress(AttributeError):  # only glibc has them
         c = ctypes.CDLL(None)
         c.on_exit(c._exit, None)  # called with the exit status, after those that are registered later

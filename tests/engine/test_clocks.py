@@ -120,12 +120,12 @@ def test_software_devices_and_numpy_are_never_kept_busy(adapter):
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_each_part_of_a_step_reports_its_begin_and_its_end(monkeypatch, ahead):
-    with split("tiny-rwkv7", [0, 1], look_ahead=ahead) as runner:
-        runner._clocks, called = Clocks([Counted(), Counted()]), Counter()
-        for name in ("began", "ended"):
-            monkeypatch.setattr(runner._clocks, name, lambda number, *_, name=name: called.update([(name, number)]))
+    with split("tiny-granitehybrid", [0, 1, 2], look_ahead=ahead) as runner:
+        runner._clocks, called = Clocks([Counted(), Counted(), Counted()]), Counter()
+        for name in ("token", "began", "ended"):
+            monkeypatch.setattr(runner._clocks, name, lambda *part, name=name: called.update([(name, *part[:1])]))
         decoded(runner, 6, ahead)
-    assert called == {(name, number): 5 for name in ("began", "ended") for number in (0, 1)}
+    assert called == {("token",): 5, **{(name, part): 5 for name in ("began", "ended") for part in range(3)}}
 
 
 def test_tokens_are_the_same_while_devices_are_kept_busy(adapter, monkeypatch):

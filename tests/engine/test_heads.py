@@ -159,6 +159,32 @@ def test_drafts_of_a_head_on_the_gpu_change_no_answer(files, name, adapter, monk
     runner.close()
 
 
+@pytest.mark.parametrize("name", ["qwen35", "mimo2"])
+def test_a_head_drafts_the_same_in_each_slot(files, name, monkeypatch):
+    """Each drafted token is the input of the next one of its own sequence, not of another slot."""
+    take, drafts = QueuedDrafts.take, {}
+
+    def taken(queued: QueuedDrafts) -> dict:
+        found = take(queued)
+        for sequence, draft in found.items():
+            drafts.setdefault(tuple(sequence.request.ids), []).append(draft)
+        return found
+
+    monkeypatch.setattr(QueuedDrafts, "take", taken)
+    requests = [Request(ids_of(5 + 2 * n, n), SamplingParams(temperature=0, max_tokens=12)) for n in range(3)]
+
+    def drafted_for(those: list[Request]) -> dict:
+        drafts.clear()
+        runner = headed(files / f"{name}.gguf")
+        answers(runner, those, speculator(HeadDrafts(runner), most=DRAFTS))
+        return {ids: [draft for draft in found if len(draft) > 1] for ids, found in drafts.items()}
+
+    single = [drafted_for([one])[tuple(one.ids)] for one in requests]
+    assert all(single)
+    together = drafted_for(requests)
+    assert [together[tuple(one.ids)][0][:2] for one in requests] == [one[0][:2] for one in single]
+
+
 def drafts_of_head(runner: Runner, request: Request, follows: bool, monkeypatch) -> list[list[int]]:
     """Returns the drafts of a real head, round by round, if each round follows the one before, or awaits its result."""
     take, rounds = QueuedDrafts.take, []

@@ -153,6 +153,7 @@ def test_impossible_options_are_refused_in_one_line():
     for size in ("8X", "", "-1G", 0, True, 1.5, None, "9" * 400 + "T", "0." + "1" * 400):
         with pytest.raises(BadInput, match="gpu_memory"):
             memory_size(size)
+    assert memory_size(1) == 1
     assert memory_size("8G") == memory_size(" 8GiB ") == memory_size("8192mb") == 8 << 30
 
 

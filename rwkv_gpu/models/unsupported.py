@@ -1,4 +1,4 @@
-"""Architectures that llama.cpp supports and this package does not, with what each would need."""
+"""Architectures of llama.cpp or Ollama that this package does not support, with what each would need."""
 
 from rwkv_gpu.errors import UnsupportedModel
 
@@ -6,9 +6,12 @@ from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 
 SOUND = "a decoder of sound, and this program generates text"
+OF_OLLAMA = "gptoss", "qwen25vl", "mllama", "deepseekocr", "glmocr", "glm4moelite", "olmo3", "nemotron_h_omni"
+OTHER_FILE = "a file by llama.cpp's converter, and Ollama's wrote this one; pull the model from the Hugging Face hub"
 
 MISSING: dict[str, tuple[str, ...]] = {
     "gptj": ("names of its tensors, which no converter defines",),
+    **dict.fromkeys(OF_OLLAMA, (OTHER_FILE,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 from ..engine.state_file import fingerprint
 from ..errors import BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
+from ..gguf.sample import check_sample
 from ..models.registry import Model, load_next_token_model
 from ..replace_file import replace_bytes
 from ..text.tokenizer import load_tokenizer
@@ -55,6 +56,7 @@ def export_plan(
     time exports to a folder. Shards left by an earlier or killed export are removed.
     """
     model = load_next_token_model(file)  # raises an error for other models, before the folder is made
+    check_sample(file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = WriterLock(folder / MANIFEST)

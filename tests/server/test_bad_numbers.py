@@ -155,6 +155,15 @@ def test_a_damaged_tensor_is_named_before_the_model_is_loaded(tmp_path):
             rwkv_gpu.load(path, device="cpu")
 
 
+@pytest.mark.parametrize("kind", ["plan", "web"])
+def test_a_model_with_a_damaged_tensor_is_not_exported(tmp_path, kind):
+    path = changed(tmp_path, lambda tensor: b"\xff" * len(tensor.data), "tiny-rwkv7")
+    result = CliRunner().invoke(cli, ["export", kind, str(path), str(tmp_path / "out")])
+    assert result.exit_code == 2, result.output
+    assert "has numbers that are NaN or infinite" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_sample_reads_little_of_a_large_tensor(monkeypatch):
     reads = []
     with GGUFFile.open(rwkv_gpu.builtin_model()) as file:

@@ -6,12 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, Flag
 from tests.cases import slow_unless
 from tests.engine.test_eagle3 import check_answers, check_greedy, with_head
+from tests.engine.test_engine import ids_of
+from tests.engine.test_speculation import answers, speculator
 from tests.golden.assistant import ASSISTANTS, write_assistant
 from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
@@ -41,6 +46,22 @@ def drafted(runner: Runner, position: int, token: int, number: int) -> np.ndarra
     segments = tuple(one._replace(start=position - 1, state=None, kept=()) for one in batch.segments)
     batch = Batch(batch.ids, segments, (0,), extra_inputs=runner.head.extra_inputs([position]))
     return runner.draft(batch, SamplingInputs.of(row)._replace(logits=True)).wait().logits[0]
+
+
+def test_each_draft_looks_back_at_all_tokens_before_it(files):
+    runner, starts = loaded(files, "gemma4"), []
+    draft, inputs = runner.draft, runner.head.extra_inputs
+
+    def checked(batch: Batch, *rest):
+        expected = inputs([segment.start + 1 for segment in batch.segments])
+        assert all(np.array_equal(batch.extra_inputs[name], rows) for name, rows in expected.items())
+        starts.extend(segment.start for segment in batch.segments)
+        return draft(batch, *rest)
+
+    runner.draft = checked
+    request = Request(ids_of(9), SamplingParams(temperature=0, max_tokens=8))
+    answers(runner, [request], speculator(HeadDrafts(runner), most=2))
+    assert len(set(starts)) > 2
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,33 @@ def test_rows_that_are_sampled_in_order_are_sampled_on_the_host_while_drafts_are
     assert (drafting.on, found) == (on, calls)
 
 
+def test_sequences_sampled_on_the_host_or_with_a_grammar_have_step_times_of_their_own():
+    slots = SimpleNamespace(running=[])
+    speculation = Speculation(SimpleNamespace(begin=None, close=None), None, slots, lambda: 0.0)
+    found = []
+    for on_host, grammar in ((False, None), (True, None), (False, object()), (True, object())):
+        slots.running = [SimpleNamespace(on_host=on_host, request=SimpleNamespace(grammar=grammar))]
+        found.append(speculation.costs)
+    assert found[0] is not found[1]
+    assert found[1] is found[2] is found[3]
+
+
+def test_each_sequence_learns_how_many_of_its_drafted_tokens_were_right():
+    speculation = Speculation(SimpleNamespace(begin=None, close=None), None, SimpleNamespace(running=[]), lambda: 0.0)
+    drafting = DraftState(5, on=True)
+    speculation.accept(SimpleNamespace(rows_right=2, rows_drafted=4, drafting=drafting, slot=-1, ids=[1, 2, 3]))
+    assert (drafting.drafted, drafting.accepted) == (speculation.drafted, speculation.accepted) == (4, 1)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_draft_model_makes_no_draft_after_an_id_beyond_its_vocabulary(beyond):
+    runner = small("tiny-llama.gguf", rewind=DRAFTS + 1, look_ahead=0)
+    sequence = Engine(small("tiny-llama.gguf")).accept(Request(ids_of(5), SamplingParams(max_tokens=8)))
+    sequence.ids.append(runner.vocabulary - 1 + beyond)
+    found = DraftModel(runner).draft([(sequence, 2)])
+    assert list(map(len, found.values())) == ([] if beyond else [2])
+
+
 def test_closing_a_speculator_closes_its_proposers_and_watched_drafts_are_booked():
     closed, booked = [], []
     first, second = PromptLookup(), Proposer()

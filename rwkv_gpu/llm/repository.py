@@ -95,9 +95,12 @@ class Repository:
                 if _size(target) == file.nbytes:  # meanwhile completed by another program
                     part.unlink(missing_ok=True)
                     return
-                with open(part, "a+b") as out:
-                    digest = self._fill(file, out, part, progress)
-                if file.sha256 is not None and digest != file.sha256:
+                begun = _size(part) > 0
+                digest = self._filled(file, part, progress)
+                if begun and file.sha256 not in (None, digest):  # the file has changed since the part was begun
+                    part.unlink()
+                    digest = self._filled(file, part, progress)
+                if file.sha256 not in (None, digest):
                     part.unlink()
                     raise BadInput(
                         f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; "
@@ -116,25 +119,32 @@ class Repository:
                 progress(min(_size(part), file.nbytes), file.nbytes)
                 time.sleep(WAIT)
 
+    def _filled(self, file: RemoteFile, path: Path, progress: Progress) -> str:
+        """Appends to a part until it is complete; returns its SHA-256.
+
+        Without a checksum it begins again, because the file may have changed since an earlier attempt.
+        """
+        with open(path, "a+b") as out:
+            return self._fill(file, out, path, progress)
+
     def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
-        """Appends to a part until it is complete; returns its SHA-256."""
 
         def connect(start: int, stop: int | None) -> Any:
             return self._get(self._url(file), start, stop)
 
         try:
             part = Part(out)
-            if part.done > file.nbytes:
+            has_sum = file.sha256 is not None
+            if part.done > file.nbytes or not has_sum:
                 part.clear()
             several = min(self._connections, -(-(file.nbytes - part.done) // PIECE))
-            has_sum = file.sha256 is not None
             transfer = Transfer(
                 connect, file.nbytes, RateLimit(self._rate), lambda done: progress(done, file.nbytes), several, has_sum
             )
             transfer.fill(part)
             return part.close()
         except (OSError, http.client.HTTPException) as error:
-            raise self._failed(error, file.path, path) from None
+            raise self._failed(error, file.path, path, kept=file.sha256 is not None) from None
 
     def _url(self, file: RemoteFile) -> str:
         return f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
@@ -147,7 +157,7 @@ class Repository:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         return self._open(urllib.request.Request(url, headers=headers), timeout=PATIENCE)
 
-    def _failed(self, error: Exception, file: str = "", part: Path | None = None) -> BadInput:
+    def _failed(self, error: Exception, file: str = "", part: Path | None = None, *, kept: bool = False) -> BadInput:
         """Converts the error to one line with the remedy."""
         what = f"cannot download {self.name}{f'/{file}' if file else ''}: "
         if isinstance(error, urllib.error.HTTPError):
@@ -167,8 +177,10 @@ class Repository:
         reason = " ".join(str(cause).split()) or type(error).__name__
         if part is not None and isinstance(error, OSError) and error.filename is None and error.errno is not None:
             reason = error.strerror or reason
-        kept = " what has arrived is kept, and the same command continues with it" if part and part.exists() else ""
-        return BadInput(f"{what}{reason};{kept or ' check the network connection'}")
+        remedy = "what has arrived is kept, and the same command continues with it"
+        if not (kept and part and part.exists()):
+            remedy = "check the network connection"
+        return BadInput(f"{what}{reason}; {remedy}")
 
 
 class Headers(Repository):

@@ -93,6 +93,7 @@ class Transfer:
     connections: int = 1
     has_sum: bool = True  # True if the hub gave a checksum for the whole file
     _tag: str | None = None  # ETag of the last response
+    _tags: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fill(self, part: Part) -> None:
@@ -182,12 +183,12 @@ class Transfer:
             raise
         if (start or stop is not None) and answer.status != 206:
             raise NoRanges(answer)
-        if self._is_another(answer, start):
+        if self._is_another(answer, start, stop):
             answer.close()
             raise NoRanges(None)
         return answer
 
-    def _is_another(self, answer: Any, start: int) -> bool:
+    def _is_another(self, answer: Any, start: int, stop: int | None) -> bool:
         """True if a response has other bytes than requested: from another offset, or of a file that has changed.
 
         If the checksum is known, tags are ignored, because several servers may use different tags for one file.
@@ -200,5 +201,7 @@ class Transfer:
         ):
             return True
         tag = answer.headers.get("ETag")
-        before, self._tag = self._tag, tag
-        return not self.has_sum and start > 0 and before is not None and tag != before
+        with self._tags:
+            before, self._tag = self._tag, tag
+        continues = start > 0 or stop is not None  # a file may change before it is read again from its beginning
+        return not self.has_sum and continues and before is not None and tag != before

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.fuzzing import fuzz
-from tests.fuzz.hubs import breaking
+from tests.fuzz.hubs import Fault, breaking, check_hub
 from tests.fuzz.mutants import structural
 from tests.fuzz.run_mutants import outcome, run_here
 from tests.fuzz.targets import TARGETS
@@ -27,6 +27,15 @@ MUTANTS = 500  # number of mutants, of the 10,000 of `make mutants`
 @pytest.mark.parametrize("name", QUICK)
 def test_fuzzed_input_is_refused_in_one_line_or_handled_correctly(name: str) -> None:
     assert fuzz(TARGETS[name], SECONDS, first=0) > 20
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("has_sum", [False, True])
+@pytest.mark.parametrize(
+    "kinds", [("cut", "denied", "changed"), ("none", "denied", "changed"), ("denied", "none", "changed")], ids="-".join
+)
+def test_a_file_that_changes_between_two_downloads_is_never_mixed(kinds, has_sum, connections) -> None:
+    check_hub(([Fault(kind, 0.5) for kind in kinds], has_sum, connections))
 
 
 @pytest.mark.long

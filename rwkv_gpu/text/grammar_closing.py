@@ -7,6 +7,7 @@ shorter one. Of several similar tokens (`abc`, `xyz`), only one is tested, and i
 that distinguishes them can make an answer miss its end.
 """
 
+import heapq
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -18,6 +19,9 @@ FAR = 256  # with this many tokens left, and four times what the end takes, toke
 SEARCH_INTERVAL = 16  # an end is searched again after this many tokens
 CLASSES = 48  # classes of tokens tested, those with the most tokens first
 SEARCHES = 8  # tokens per step for which another end is searched
+SUPERFLUOUS = 8  # first tokens of the known end that other tokens may have made superfluous
+TRIES = 1024  # bytes tried for each token, to find those that complete strings with patterns or minimum lengths
+BRANCHES = 256  # of them, the first may be alternatives
 KNOWN = 64  # masks whose effect on the end is remembered
 DIGITS = 24  # digits of a number in a row
 AFTER_DIGITS = (*(bytes([byte]) for byte in b"0123456789.eE,}] \t\r\n<\xff"), b"")  # first bytes; control tokens: 0xFF
@@ -25,6 +29,14 @@ EACH = 64  # if fewer tokens are allowed, each of them is tested
 # Bytes, sorted by how soon they end JSON: outside strings, and inside.
 OUTSIDE = b'}],ntf0123456789":-.eE+[{'
 INSIDE = b'"'
+# Inside a string that may not end yet: separators are tried first, then a byte of each kind
+SEPARATORS = b"@.:/-"
+LIKE = (
+    *(bytes([byte]) for byte in b" _,;+=#?&%~!$*'()[]{}<>|^`"),
+    b"abcdefghijklmnopqrstuvwxyz",
+    b"0123456789",
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+)
 ESCAPED = b'n"\\/bfrtu'
 # Properties that make tokens similar: letters, digits, other characters, and bytes of incomplete characters.
 _KINDS = (
@@ -148,6 +160,7 @@ class Closing:
         self._age = SEARCH_INTERVAL  # tokens since then
         self._mask = b""  # the grammar's mask at that time
         self._within = False  # whether all tokens since then are inside the same string
+        self._tries = TRIES  # bytes inside strings that the searches of this token may still try
         # By mask: how many more tokens the end takes after a token
         self._longer: dict[bytes, list[tuple[int, int]]] = {}
 
@@ -172,10 +185,13 @@ class Closing:
             return mask
         # Inside a string, a token changes only the number of tokens that are left.
         known = self._within and mask == self._mask and self._age < SEARCH_INTERVAL
+        if self._within and not self._end and self._age < SEARCH_INTERVAL:
+            return mask  # no end was found some tokens ago, in the same string
         if not known or left < self._length + NEAR:
-            self._mask, self._within = b"", True
+            self._mask, self._within, self._tries = b"", True, TRIES
             length = self._find(matcher)
             if length is None or length > left or not self._end:
+                self._age = 0 if not self._end else self._age
                 return mask
             self._age, self._length = 0, length
         if left > FAR + 4 * self._length:
@@ -203,10 +219,8 @@ class Closing:
 
     def _find(self, matcher: Any) -> int | None:
         """Number of tokens of the end; searched again if the known end has become invalid."""
-        length = self._ends(matcher, self._end)
-        if length is None and len(self._end) > 1:  # another character came than the known end expects
-            length = self._ends(matcher, self._end[1:])
-            self._end = self._end if length is None else self._end[1:]
+        length, done = self._known(matcher)
+        del self._end[:done]
         if length is None:
             found = self._search(matcher, self._text.copy())
             length = None if found is None else self._ends(matcher, found)
@@ -222,9 +236,7 @@ class Closing:
             after = matcher.deep_copy()
             if not after.consume_token(token):
                 continue
-            length = self._ends(after, self._end)
-            if length is None and len(self._end) > 1:
-                length = self._ends(after, self._end[1:])
+            length = self._known(after)[0]
             if length is None:
                 piece = self._kinds.tokens[token]
                 following = piece + after.compute_ff_bytes()
@@ -249,6 +261,14 @@ class Closing:
             token = allowed & -allowed
             yield token
             allowed ^= token
+
+    def _known(self, matcher: Any) -> tuple[int | None, int]:
+        """The length of the known end, and how many of its first tokens have become superfluous."""
+        for done in range(min(len(self._end), SUPERFLUOUS) or 1):
+            length = self._ends(matcher, self._end[done:])
+            if length is not None:
+                return length, done
+        return None, 0
 
     def _ends(self, matcher: Any, tokens: list[int]) -> int | None:
         """Number of tokens that end the answer if these come next; None if they do not."""
@@ -296,7 +316,51 @@ class Closing:
                 best = rank if best is None else min(best, rank)
             if best is not None and best[0] == 0:
                 break
-        return [] if best is None else [best[1]]
+        if text.inside and not text.escaped and best is not None and best[0] == 0:
+            if found := self._complete(matcher, allowed):
+                return found
+            self._tries -= 1
+        return [] if best is None or self._tries < 0 else [best[1]]
+
+    def _complete(self, matcher: Any, allowed: int) -> list[int]:
+        """Bytes after which a string may end, or the longest text that was tried.
+
+        What leads to a new mask is continued first. So the `@` of an address is found after any number of letters.
+        Equal masks are taken for equal states, except after separators.
+        """
+        quote = self._kinds.bytes.get(INSIDE[0], 0)
+        paths: list[list[int]] = [[]]
+        queue = [(0, 0, 0, matcher, allowed)]  # masks that were seen before, length, number of the path, state
+        seen = {allowed}
+        longest = 0
+        while queue:
+            repeats, length, number, matcher, allowed = heapq.heappop(queue)
+            longest = max(longest, number, key=lambda path: len(paths[path]))
+            following: set[int] = set()
+            for token in self._candidates(allowed):
+                if self._tries <= TRIES - BRANCHES:
+                    return paths[longest]
+                self._tries -= 1
+                after = matcher.deep_copy()
+                if not after.consume_token(token):
+                    continue
+                mask = int.from_bytes(after.compute_bitmask(), "little")
+                if mask >> quote & 1 or after.is_accepting():
+                    return [*paths[number], token]
+                if mask not in following or self._kinds.tokens[token] in SEPARATORS:
+                    following.add(mask)
+                    heapq.heappush(queue, (repeats + (mask in seen), length + 1, len(paths), after, mask))
+                    paths.append([*paths[number], token])
+            seen |= following
+        return paths[longest]
+
+    def _candidates(self, allowed: int) -> list[int]:
+        """The allowed separators, and the first allowed byte of each kind."""
+        bytes_, found = self._kinds.bytes, []
+        for alike in (*LIKE, *(bytes([byte]) for byte in SEPARATORS)):
+            tokens = (bytes_[byte] for byte in alike if byte in bytes_)
+            found += [token for token in tokens if allowed >> token & 1][:1]
+        return found
 
     def _first(self, allowed: int) -> list[int]:
         """The allowed token with the lowest id, if no single byte is allowed."""

@@ -40,6 +40,9 @@ LEAST, MOST = 1024 - (1 << 63), (1 << 63) - 1024
         ({"allOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": POINT}},) * 2,
         ({"enum": [POINT]}, {"enum": [POINT]}),
         ({**POINT, "patternProperties": {"^a": POINT}}, {**POINT, "patternProperties": {"^a": SHUT}}),
+        ({"type": "string", "format": "uri"}, {"type": "string", "format": "uri"}),
+        ({"type": "string", "format": "password"}, {"type": "string"}),
+        ({"allOf": [{"properties": {"format": {"format": "path"}}}]}, {"allOf": [{"properties": {"format": {}}}]}),
         (True, True),
     ],
 )
@@ -47,6 +50,13 @@ def test_only_schemas_without_restrictions_are_narrowed(schema, expected):
     before = json.dumps(schema)
     assert closed(schema) == expected
     assert json.dumps(schema) == before
+
+
+@pytest.mark.parametrize("name", ["uri-reference", "idn-email", "json-pointer", "password", "zz"])
+def test_a_format_that_the_grammar_does_not_know_is_a_note(name):
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as llm:
+        schema = {"type": "array", "items": {"type": "string", "format": name}, "minItems": 1}
+        assert json.loads(llm.generate("x", schema=schema, temperature=1, seed=1, max_tokens=20).text)
 
 
 def test_a_model_invents_no_keys():

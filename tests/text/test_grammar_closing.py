@@ -41,6 +41,10 @@ SCHEMAS = {
         "$ref": "#/$defs/node",
         "$defs": {"node": closed_object(v={"type": "number"}, c={"type": "array", "items": {"$ref": "#/$defs/node"}})},
     },
+    "an email address": closed_object(to={"type": "string", "format": "email"}),
+    "an address of a page": closed_object(at={"type": "string", "format": "uri", "minLength": 3}, note=TEXT),
+    "a duration": closed_object(takes={"type": "string", "format": "duration"}),
+    "an address by a pattern": closed_object(to={"type": "string", "pattern": "^[^@]+@[^@.]+\\.[a-z]{2,}$"}),
     "strings with a pattern": closed_object(day={"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}$"}, note=TEXT),
 }
 
@@ -122,6 +126,15 @@ def test_the_end_of_a_number_that_more_keys_follow_is_found(writer):
     worker.open(-1, ends, "schema", source, b'{"x":7', (), 100)
     session = worker._sessions[-1]
     assert session._bounds[-1]._find(session._matcher) is not None
+
+
+@pytest.mark.parametrize("pattern", ["^[a-z]+q[0-9]$", "^[^ ]+ing$", "^.{900}$"])
+def test_a_string_whose_end_is_not_found_is_not_searched_for_at_each_token(writer, pattern, monkeypatch):
+    searches, tries = [], Closing._search
+    monkeypatch.setattr(Closing, "_search", lambda *given: searches.append(1) or tries(*given))
+    budget = 200
+    writer.write(closed_object(a={"type": "string", "pattern": pattern}), budget, seed=0)
+    assert len(searches) < budget
 
 
 def test_a_budget_too_small_for_any_answer_cuts_it_off(writer):

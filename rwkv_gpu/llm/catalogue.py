@@ -78,6 +78,7 @@ class Catalogue:
             self._named.setdefault(entry.name, entry)
             self._families.setdefault(entry.family, entry)
             self._squashed.setdefault(squashed(entry.name), entry)
+        self._stems = {hub_names.BUILTIN, *(stem[0] for family in self._families if (stem := STEM.match(family)))}
 
     def entry(self, name: str) -> Entry | None:
         """The model that a name refers to, in any accepted spelling without a quantisation."""
@@ -104,13 +105,15 @@ class Catalogue:
         return list(dict.fromkeys([*similar, *family, *related]))[:3]
 
     def resembles(self, word: str) -> bool:
-        """True if family names or `builtin` begin with this word, such as gemma, or almost do, such as mistrall."""
-        return self._stem_near(word.lower()) is not None
+        """True for the start of a family's name, such as gemma, a misspelt one, or a word with one: codellama."""
+        plain = word.lower()
+        return self._stem_near(plain) is not None or any(
+            stem in plain for stem in self._stems if len(stem) >= LONG_STEM
+        )
 
     def _stem_near(self, word: str) -> str | None:
-        stems = {hub_names.BUILTIN, *(stem[0] for family in self._families if (stem := STEM.match(family)))}
-        misspelt = difflib.get_close_matches(word, [stem for stem in stems if len(stem) > LONG_STEM], 1, 0.85)
-        return word if word in stems else misspelt[0] if misspelt else None
+        misspelt = difflib.get_close_matches(word, [stem for stem in self._stems if len(stem) > LONG_STEM], 1, 0.85)
+        return word if word in self._stems else misspelt[0] if misspelt else None
 
 
 def squashed(name: str) -> str:

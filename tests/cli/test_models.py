@@ -164,6 +164,8 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
     [
         (["run", "lama3.2"], "no model 'lama3.2'; did you mean llama3.2"),
         (["run", "codellama"], "no model 'codellama'; `rwkv-gpu models` lists names"),
+        (["chat", "codellama"], "no model 'codellama'; `rwkv-gpu models` lists names"),
+        (["chat", "codeqwen", "hi"], "no model 'codeqwen'"),
         (["run", "my", "models/b.gguf"], "no model 'my'"),
         (["info", "llama9:3b"], "`rwkv-gpu models` lists names"),
         (["run", "Qwen3 0.6B", "hi"], "`rwkv-gpu pull 'Qwen3 0.6B'` downloads it"),

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,7 @@ from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.registry import Model, load_model
-from rwkv_gpu.vision.media_encoders import find_projector
-from rwkv_gpu.vision.media_projector import MediaProjector, projector_of
-from rwkv_gpu.vision.projector import ARCHITECTURE
+from rwkv_gpu.vision.projector_names import ARCHITECTURE, projectors_next_to
 
 from .fit import FitRequest, describe, describe_layout, laid_out, measure
 from .folders import HEADER, chosen
@@ -29,6 +27,9 @@ from .options import model_arguments, shared
 from .page import Page
 from .printing import print_facts, print_table
 from .sizes import context_text
+
+if TYPE_CHECKING:
+    from rwkv_gpu.vision.media_projector import MediaProjector
 
 
 @click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
@@ -158,16 +159,22 @@ def summary(file: GGUFFile) -> dict[str, Any]:
 
 def projector_facts(file: GGUFFile) -> dict[str, Any]:
     """The facts of a projector file, or the name of a projector next to a model."""
+    is_projector = file.str("general.architecture") == ARCHITECTURE
+    if not is_projector and not projectors_next_to(file.path):
+        return {}
+    from rwkv_gpu.vision.media_encoders import find_projector  # most models have no projector
+    from rwkv_gpu.vision.media_projector import projector_of
+
     try:
-        if file.str("general.architecture") == ARCHITECTURE:
+        if is_projector:
             return _media_projector_facts(projector_of(file))
         found = find_projector(file, load_model(file))
     except RwkvGpuError as error:  # the error of a model is shown under the memory that it needs
-        return {"projector": f"not supported: {error}"} if file.str("general.architecture") == ARCHITECTURE else {}
+        return {"projector": f"not supported: {error}"} if is_projector else {}
     return {} if found is None else {"projector": str(found.path), "projector_type": found.type}
 
 
-def _media_projector_facts(projector: MediaProjector) -> dict[str, Any]:
+def _media_projector_facts(projector: "MediaProjector") -> dict[str, Any]:
     facts: dict[str, Any] = {"projector_type": projector.type, "layers": len(projector.parts[0].tower.layers)}
     if projector.vision is not None:
         sizes, side = projector.vision.preparation, projector.vision.preparation.side

@@ -9,7 +9,8 @@ from ..gguf.sample import check_sample
 from ..gpu.device import Device
 from .audio import Audio, SoundEncoder, audio_of
 from .encoder import Encoder, TowerEncoder, tower_bytes
-from .projector import ARCHITECTURE, Vision, vision_of
+from .projector import Vision, vision_of
+from .projector_names import ARCHITECTURE
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ from .tiles import MAX_TILES, any_shape, best_shape, longest_side, slices
 from .tower_file import TABLE, TowerFile, family_of, identity_of
 from .towers import Tower
 
-ARCHITECTURE = "clip"
 SUMMARY = "v.class_embd"
 
 

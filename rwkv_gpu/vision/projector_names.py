@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+ARCHITECTURE = "clip"  # `general.architecture` of projectors
 FORMATS = "f16", "bf16", "q8_0", "f32"  # the first is preferred
 
 

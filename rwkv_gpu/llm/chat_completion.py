@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -303,11 +304,15 @@ def _structured(rest: Json) -> Json:
 
 
 def _biases(given: Any) -> Any:
-    """Converts token ids in logit_bias from strings, as JSON keys are."""
+    """Logit biases by token id. Ids may be strings, as JSON keys are; as in llama-server, false bans a token, and pairs
+    may replace the map.
+    """
+    pairs = given.items() if isinstance(given, Mapping) else given
     try:
-        return {int(token) if isinstance(token, str) else token: bias for token, bias in given.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise BadInput(f"logit_bias is {given!r}; it must map token ids to numbers") from None
+        biases = {token: -math.inf if bias is False else bias for token, bias in pairs}
+        return {int(token) if isinstance(token, str) else token: bias for token, bias in biases.items()}
+    except (TypeError, ValueError):
+        raise BadInput(f"logit_bias is {given!r:.80}; it must map token ids to numbers, or false to ban them") from None
 
 
 def _response_format(given: Any) -> Json:

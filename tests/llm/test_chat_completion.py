@@ -103,6 +103,19 @@ def test_answers_of_one_seed_differ_from_each_other_and_are_reproducible(llm):
     assert first[0]["message"] != first[1]["message"]
 
 
+@pytest.mark.parametrize("biases", [{"33": 100.0}, {33: 100.0}, [[33, 100.0]], [["33", 100.0], [34, False]]])
+def test_biases_are_a_map_or_pairs(llm, biases):
+    llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias=biases)
+    assert llm._recent[-1].transcript.ids[-3:] == (33, 33, 33)
+
+
+def test_a_bias_of_false_bans_a_token(llm):
+    llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias={"33": 100.0, "34": 200.0, 35: False})
+    assert llm._recent[-1].transcript.ids[-3:] == (34, 34, 34)
+    llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias=[[33, 100.0], [34, False]])
+    assert llm._recent[-1].transcript.ids[-3:] == (33, 33, 33)
+
+
 def test_the_next_prompt_continues_with_the_generated_ids(llm):
     reply = llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias={"33": 100.0})  # a space each time
     said = llm._recent[-1].transcript

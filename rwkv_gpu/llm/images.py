@@ -305,7 +305,7 @@ def text_ids(ids: Sequence[int]) -> list[int]:
 
 def marks_in(text: str) -> list[str]:
     """The marks of images in a text, in order."""
-    return [mark.decode() for mark in MARK.findall(text.encode("utf-8", "surrogateescape"))]
+    return [mark.decode() for mark in MARK.findall(text.encode("utf-8", "replace"))]
 
 
 def without_marks(text: str) -> str:

@@ -15,6 +15,7 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.ray_settings import settings_of
 from rwkv_gpu.llm.hub import Hub
+from tests.gguf.writer import written
 from tests.llm.hub_server import serving as serving_hub
 from tests.llm.test_catalogue import ONE
 from tests.process import PATIENCE, posix
@@ -113,24 +114,27 @@ def test_the_application_of_ray_takes_the_settings(tmp_path, monkeypatch):
         assert json.loads(resources).keys() <= {"wgpu"}
 
 
-@pytest.fixture(scope="module", params=["chats", "ranks"])
+@pytest.fixture(scope="module", params=["chats", "ranks", "decides"])
 def server(request, tmp_path_factory):
-    """Returns a server of a chat model or of a reranker, which pulls models from a hub on this machine."""
+    """Returns a server of a model for chats, ranking or decisions, which pulls models from a hub on this machine."""
     pytest.importorskip("starlette", reason="the extra `server` is not installed")
     from rwkv_gpu.server.catalogue import ServedModel
     from rwkv_gpu.server.pulls import Pulls
+    from tests.llm.test_decisions import clef
     from tests.server.serving import MODEL, serving
     from tests.server.test_rerank import MODEL as RANKS
 
     folder, built_in = tmp_path_factory.mktemp("models"), rwkv_gpu.builtin_model().read_bytes()
     (folder / "own.toml").write_text(CATALOGUE.format(bytes=len(built_in)))
-    model = ServedModel(request.param, str(MODEL if request.param == "chats" else RANKS))
+    paths = {"chats": MODEL, "ranks": RANKS, "decides": written(folder, clef().built())}
+    model = ServedModel(request.param, str(paths[request.param]))
     with serving_hub({"tiny-Q4_K_M.gguf": built_in}) as hub, serving(model, admin_keys=("admin",)) as served:
         served.service.pulls = Pulls(Hub(folder, hub.url, catalogue=folder / "own.toml"), 1 << 30)
         yield served
 
 
-CURL = [("ranks" if "rerank" in words[1] else "chats", words) for _, words in commands("curl")]
+MODELS = {"rerank": "ranks", "systemone": "decides"}  # of routes that need a model of their own
+CURL = [(MODELS.get(words[1].rpartition("/")[2], "chats"), words) for _, words in commands("curl")]
 
 
 @pytest.mark.parametrize(("server", "words"), CURL, ids=lambda one: one[1][:40], indirect=["server"])

@@ -1,43 +1,42 @@
 """Missing keys have defaults: the logits equal those with the default written out, and differ for other values."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
+from rwkv_gpu.gguf.fields import Value
+from rwkv_gpu.gguf.file import GGUFFile
 from tests.gguf.parts import Parts
-from tests.gguf.writer import F32, STRING, U32, written
-from tests.models.test_numbers import YARN, logits_of, parts_of
+from tests.gguf.writer import U32, written
+from tests.models.test_numbers import YARN, logits_of, opened, parts_of
 
-LINEAR = {"rope.scaling.factor": (F32, 4.0)}
-Keys = dict[str, tuple[int, Any]]
+LINEAR = {"rope.scaling.factor": 4.0}
+Keys = dict[str, Value]
 SCALED: Keys = {f"rope.{name}": value for name, value in YARN.items()}
 
 # Given keys, the optional key, its default, and another value that changes the logits.
-DEFAULTS: list[tuple[Keys, str, tuple[int, Any], tuple[int, Any] | None]] = [
-    ({}, "rope.dimension_count", (U32, 64), (U32, 32)),
-    ({}, "rope.freq_base", (F32, 10000.0), (F32, 9000.0)),
-    ({}, "rope.scaling.factor", (F32, 1.0), (F32, 2.0)),
-    ({}, "rope.scale_linear", (F32, 0.0), (F32, 2.0)),
-    ({}, "attention.key_length", (U32, 64), None),
-    ({}, "attention.value_length", (U32, 64), None),
-    ({}, "attention.sliding_window", (U32, 0), (U32, 2)),
-    ({}, "expert_count", (U32, 0), None),
-    (LINEAR, "rope.scaling.type", (STRING, b"linear"), (STRING, b"none")),
-    (LINEAR, "rope.scaling.attn_factor", (F32, 1.0), (F32, 0.5)),
-    (LINEAR, "rope.scale_linear", (F32, 7.0), None),  # the older key counts only where the newer is missing
-    (SCALED, "rope.scaling.yarn_beta_fast", (F32, 32.0), (F32, 4.0)),
-    (SCALED, "rope.scaling.yarn_beta_slow", (F32, 1.0), (F32, 8.0)),
-    (SCALED, "rope.scaling.attn_factor", (F32, 1.0), (F32, 0.5)),
+DEFAULTS: list[tuple[Keys, str, Value, Value | None]] = [
+    ({}, "rope.dimension_count", 64, 32),
+    ({}, "rope.freq_base", 10000.0, 9000.0),
+    ({}, "rope.scaling.factor", 1.0, 2.0),
+    ({}, "rope.scale_linear", 0.0, 2.0),
+    ({}, "attention.key_length", 64, None),
+    ({}, "attention.value_length", 64, None),
+    ({}, "attention.sliding_window", 0, 2),
+    ({}, "expert_count", 0, None),
+    (LINEAR, "rope.scaling.type", "linear", "none"),
+    (LINEAR, "rope.scaling.attn_factor", 1.0, 0.5),
+    (LINEAR, "rope.scale_linear", 7.0, None),  # the older key counts only where the newer is missing
+    (SCALED, "rope.scaling.yarn_beta_fast", 32.0, 4.0),
+    (SCALED, "rope.scaling.yarn_beta_slow", 1.0, 8.0),
+    (SCALED, "rope.scaling.attn_factor", 1.0, 0.5),
 ]
 
 
 def logits_with(keys: Keys, tmp_path, arch: str = "llama", without: str = "") -> np.ndarray:
-    parts = parts_of(arch)
-    parts.rows = [row for row in parts.rows if row.name != f"{arch}.{without}".encode()]
-    for name, (kind, value) in keys.items():
-        parts.set(f"{arch}.{name}", kind, value)
-    return logits_of(written(tmp_path, parts.built()))
+    with opened(arch, tmp_path) as file:
+        file.metadata = {key: value for key, value in file.metadata.items() if key != f"{arch}.{without}"}
+        file.override({f"{arch}.{name}": value for name, value in keys.items()})
+        return logits_of(file)
 
 
 @pytest.mark.parametrize(("given", "key", "default", "other"), DEFAULTS)
@@ -49,15 +48,15 @@ def test_a_key_that_is_left_out_is_its_default(given, key, default, other, tmp_p
 
 
 def test_the_older_key_scales_positions_as_the_newer_does(tmp_path):
-    assert np.array_equal(logits_with({"rope.scale_linear": (F32, 4.0)}, tmp_path), logits_with(LINEAR, tmp_path))
+    assert np.array_equal(logits_with({"rope.scale_linear": 4.0}, tmp_path), logits_with(LINEAR, tmp_path))
 
 
 def test_yarn_starts_from_the_trained_context_unless_the_file_names_another(tmp_path):
     key = "rope.scaling.original_context_length"
     given = {name: value for name, value in SCALED.items() if name != key}
     left_out = logits_with(given, tmp_path)
-    assert np.array_equal(logits_with({**given, key: (U32, 1024)}, tmp_path), left_out)
-    assert not np.array_equal(logits_with({**given, key: (U32, 16)}, tmp_path), left_out)
+    assert np.array_equal(logits_with({**given, key: 1024}, tmp_path), left_out)
+    assert not np.array_equal(logits_with({**given, key: 16}, tmp_path), left_out)
 
 
 def test_without_a_count_each_head_has_keys_of_its_own(tmp_path):
@@ -71,11 +70,14 @@ def test_without_a_count_each_head_has_keys_of_its_own(tmp_path):
     named, bare = wide(), wide()
     named.set("llama.attention.head_count_kv", U32, 4)
     bare.rows = [row for row in bare.rows if row.name != b"llama.attention.head_count_kv"]
-    logits = [logits_of(written(tmp_path, parts.built())) for parts in (named, bare)]
+    logits = []
+    for parts in (named, bare):
+        with GGUFFile.open(written(tmp_path, parts.built())) as file:
+            logits.append(logits_of(file))
     assert np.array_equal(*logits)
 
 
 @pytest.mark.parametrize("key", ["token_shift_count", "context_length"])
 def test_rwkv7_gives_the_same_logits_without_the_key(key, tmp_path):
-    given = {"token_shift_count": (U32, 2)}
+    given = {"token_shift_count": 2}
     assert np.array_equal(logits_with({}, tmp_path, "rwkv7", key), logits_with(given, tmp_path, "rwkv7"))

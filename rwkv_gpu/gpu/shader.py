@@ -139,16 +139,20 @@ def link(
 
     `core` are parts that belong to the kernel, and are not listed in the name of the module.
     """
-    names = (kernel, *core, *parts)
-    needs_f16 = any(map(_needs_f16, names)) or "f16" in (constants or {}).values()
+    parts_of = (kernel, *core, *parts)
+    needs_f16 = any(map(_needs_f16, parts_of)) or "f16" in (constants or {}).values()
     declared = "".join(_declare(name, value) for name, value in sorted((constants or {}).items()))
-    # `enable` directives must come first, so they are moved. Their original lines stay empty to preserve line numbers.
-    found = [read(name) for name in names]
-    enabled = {line for part in found for line in ENABLE.findall(part.text)}
-    prelude = "".join(sorted(enabled | ({"enable f16;\n"} if needs_f16 else set()))) + declared
-    source = "".join((prelude, *(ENABLE.sub("\n", part.text) for part in found)))
     name = ".".join([kernel, *(part.rpartition("/")[2] for part in parts)])
-    return Linked(name, source, (Origin.generated(PRELUDE, prelude), *(part.origin for part in found)))
+    return _joined(name, tuple(map(read, parts_of)), needs_f16, declared)
+
+
+@functools.lru_cache(1024)  # most layers of a model use the same shaders
+def _joined(name: str, parts: tuple[Part, ...], needs_f16: bool, declared: str) -> Linked:
+    # `enable` directives must come first, so they are moved. Their original lines stay empty to preserve line numbers.
+    enabled = {line for part in parts for line in ENABLE.findall(part.text)}
+    prelude = "".join(sorted(enabled | ({"enable f16;\n"} if needs_f16 else set()))) + declared
+    source = "".join((prelude, *(ENABLE.sub("\n", part.text) for part in parts)))
+    return Linked(name, source, (Origin.generated(PRELUDE, prelude), *(part.origin for part in parts)))
 
 
 @functools.lru_cache(1024)

@@ -15,7 +15,6 @@ computations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from ..errors import ShaderError
@@ -40,19 +39,12 @@ KERNELS.update(
 
 def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
     """Links a kernel with these parts, and the default parts of other holes, and specialises it by constants."""
-    typed = tuple((name, type(value), value) for name, value in sorted((constants or {}).items()))  # 1 equals 1.0
-    return _linked(kernel, tuple(parts), typed)
-
-
-@lru_cache(1024)  # most layers of a model use the same shaders
-def _linked(kernel: str, given: tuple[str, ...], constants: tuple[tuple[str, type, Constant], ...]) -> Linked:
     if kernel not in KERNELS:
         raise ShaderError(f"there is no kernel '{kernel}'")
     entry = KERNELS[kernel]
-    parts = entry.complete(given)
+    parts = entry.complete(parts)
     entry.check(parts)
-    values = {name: value for name, _, value in constants}
-    return shader.link(kernel, [*parts, "lib/step"], values, entry.core)
+    return shader.link(kernel, [*parts, "lib/step"], constants, entry.core)
 
 
 def variants(can: Capabilities) -> Iterator[tuple[str, str]]:

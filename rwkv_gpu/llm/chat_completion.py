@@ -309,8 +309,10 @@ def _biases(given: Any) -> Any:
     """
     pairs = given.items() if isinstance(given, Mapping) else given
     try:
-        biases = {token: -math.inf if bias is False else bias for token, bias in pairs}
-        return {int(token) if isinstance(token, str) else token: bias for token, bias in biases.items()}
+        return {
+            int(token) if isinstance(token, str) else token: -math.inf if bias is False else bias
+            for token, bias in pairs
+        }
     except (TypeError, ValueError):
         raise BadInput(f"logit_bias is {given!r:.80}; it must map token ids to numbers, or false to ban them") from None
 

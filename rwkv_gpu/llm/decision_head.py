@@ -5,35 +5,21 @@ other and at the whole text.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import BadFile, BadNumbers, UnsupportedModel
-from ..gguf.file import GGUFFile
+from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.row_table import RowTable
-from ..gguf.scan import TensorInfo
 from ..ops.elementwise import gelu_erf
+from ..ops.truncation import softmax
 from .decisions import KINDS, Asked
+from .pooling import Affine, Floats, check_shape, floats_of
 
-Floats = npt.NDArray[np.float32]
 Norm = tuple[Floats, Floats]  # weight and bias
 NORMS = "option", "option_summary", "field"
 MAPS = "memory", "question", "option_question", "global", "option_context", "option_lexical"
-
-
-@dataclass(frozen=True)
-class Affine:
-    """W x + b of each row"""
-
-    matrix: Floats  # [out, in]
-    bias: Floats
-
-    def __call__(self, x: Floats) -> Floats:
-        y: Floats = x @ self.matrix.T + self.bias
-        return y
 
 
 @dataclass(frozen=True)
@@ -81,12 +67,6 @@ def normed(x: Floats, norm: Norm, eps: float) -> Floats:
     return y
 
 
-def softmax(x: Floats) -> Floats:
-    x = np.exp(x - x.max(axis=-1, keepdims=True))
-    y: Floats = x / x.sum(axis=-1, keepdims=True)
-    return y
-
-
 def means(x: Floats) -> Floats:
     """The mean of all rows."""
     y: Floats = x.mean(axis=0)
@@ -117,9 +97,7 @@ class DecisionHead:
         if inner % heads:
             raise BadFile(f"{file.path}: metadata key '{key}.head_count': found {heads}, which does not divide {inner}")
         self._hidden = self._norm("decision.hidden_norm", width)
-        self._norms = {
-            name: self._norm(f"decision.{name}_norm", inner) for name in ("option", "option_summary", "field")
-        }
+        self._norms = {name: self._norm(f"decision.{name}_norm", inner) for name in NORMS}
         self._maps = {name: self._take(f"decision.proj_{name}.weight", inner, width).T for name in MAPS}
         scored = self._size("decision.scorer.weight")
         self._scorer = self._affine("decision.scorer", scored, 4 * inner)
@@ -130,8 +108,7 @@ class DecisionHead:
         self._routing = routing
         output = self._named("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
         rows = self._named("token_embd.weight").shape[0]
-        if output.shape != (rows, width):
-            raise self._bad(output, (rows, width))
+        check_shape(file, output, (rows, width))
         self._lexical = RowTable(file, output)
 
     @classmethod
@@ -158,7 +135,7 @@ class DecisionHead:
         for layer in self._layers[: self._routing]:
             options = layer(options, text, eps)
         fields: Floats = question @ self._maps["question"]
-        weights = fields @ options.T / np.float32(math.sqrt(fields.shape[1]))
+        weights: Floats = fields @ options.T / np.float32(math.sqrt(fields.shape[1]))
         weights = softmax(np.where(owners == np.arange(len(fields))[:, None], weights, np.float32(-np.inf)))
         fields = fields + normed(weights @ options, self._norms["option_summary"], eps) + end @ self._maps["global"]
         fields = fields + self._types[[KINDS.index(one.kind) for one in asked.questions]]
@@ -205,18 +182,5 @@ class DecisionHead:
             raise BadFile(f"{self._file.path}: tensor '{name}': found no such tensor, expected one")
         return self._file.tensors[name]
 
-    def _check(self, tensor: TensorInfo, shape: Sequence[int]) -> None:
-        if [n for n in tensor.shape if n > 1] != [n for n in shape if n > 1]:
-            raise self._bad(tensor, shape)
-
-    def _bad(self, tensor: TensorInfo, shape: Sequence[int]) -> BadFile:
-        found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
-        return BadFile(f"{self._file.path}: tensor '{tensor.name}': {found}")
-
     def _take(self, name: str, *shape: int) -> Floats:
-        tensor = self._named(name)
-        self._check(tensor, shape)
-        values = self._file.values(tensor).reshape(shape)
-        if not np.isfinite(values).all():
-            raise BadFile(f"{self._file.path}: tensor '{name}' has numbers that are not finite")
-        return values
+        return floats_of(self._file, self._named(name), shape, ones=True)

@@ -4,7 +4,7 @@ The text, its parts and the answers are those of Clef's publisher. A request has
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput
+from ..ops.truncation import softmax
 from ..text.base import Tokenizer
 
 Floats = npt.NDArray[np.float32]
 KINDS = "noul", "choice", "score"  # of questions, by their number in the file; noul is a proposition, true or false
-MOST_QUESTIONS, MOST_OPTIONS = 256, 4096
+MAX_QUESTIONS, MAX_OPTIONS = 256, 4096
 TRUE, FALSE = "The proposition is true or the answer is yes.", "The proposition is false or the answer is no."
 BEGIN = (
     "<|im_start|>system\nRead the complete state and schema. Decide every field jointly. Each answer must be exactly "
@@ -33,6 +34,7 @@ class Question:
     kind: str
     instructions: str
     options: tuple[tuple[str, Any], ...]
+    order: tuple[str, ...] = ()  # names of the options, in the order of the request
     legend: Mapping[str, Any] | None = None  # levels of a score
 
     @classmethod
@@ -53,22 +55,24 @@ class Question:
         elif kind == "choice":
             if not isinstance(criteria, dict) or len(criteria) < 2:
                 raise BadInput(f"{at}: criteria of a choice are an object with at least two options")
-            options = sorted(criteria.items())
+            options = [*criteria.items()]
         else:
             if not isinstance(criteria, list) or len(criteria) < 2:
                 raise BadInput(f"{at}: criteria of a score are a list of at least two levels")
             options = [(str(level), one) for level, one in enumerate(criteria)]
             legend = dict(options)
-        if len(options) > MOST_OPTIONS:
-            raise BadInput(f"{at} has {len(options):,} options; at most {MOST_OPTIONS:,} are allowed")
-        return cls(name, kind, rendered(given.get("instructions") or name), tuple(options), legend)
+        if len(options) > MAX_OPTIONS:
+            raise BadInput(f"{at} has {len(options):,} options; at most {MAX_OPTIONS:,} are allowed")
+        order = tuple(option for option, _ in options)
+        in_text = tuple(sorted(options) if kind == "choice" else options)
+        return cls(name, kind, rendered(given.get("instructions") or name), in_text, order, legend)
 
-    def answer(self, probabilities: npt.NDArray[np.float64], order: Sequence[str]) -> dict[str, Any]:
-        """The answer, of the options in the order of the text. `order` is that of the request."""
+    def answer(self, probabilities: npt.NDArray[np.float64]) -> dict[str, Any]:
+        """The answer, of the options in the order of the text."""
         by_name = {name: round(float(p), 4) for (name, _), p in zip(self.options, probabilities, strict=True)}
         if self.kind == "noul":
             return {"type": "noul", "noul": by_name["true"]}
-        found = {"probabilities": {name: by_name[name] for name in order}, "confidence": max(by_name.values())}
+        found = {"probabilities": {name: by_name[name] for name in self.order}, "confidence": max(by_name.values())}
         if self.kind == "choice":
             return {"type": "choice", "choice": self.options[int(np.argmax(probabilities))][0], **found}
         mean = round(float(probabilities @ np.arange(len(probabilities))), 4)
@@ -81,18 +85,17 @@ class Asked:
 
     ids: list[int]
     questions: list[Question]
-    orders: list[list[str]]  # names of the options of each question, as requested
     spans: list[range]  # of the instructions of each question
     options: list[tuple[int, range]]  # number of the question and tokens of each option
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, state: Any, questions: Any) -> "Asked":
         """Tokenises a state and questions part by part, as in training."""
-        if not isinstance(questions, dict) or not 0 < len(questions) <= MOST_QUESTIONS:
-            raise BadInput(f"questions must be an object with 1 to {MOST_QUESTIONS} questions by name")
+        if not isinstance(questions, dict) or not 0 < len(questions) <= MAX_QUESTIONS:
+            raise BadInput(f"questions must be an object with 1 to {MAX_QUESTIONS} questions by name")
         if state is None:
             raise BadInput("state is missing; give a text, or any JSON")
-        asked = cls([], [Question.of(name, given) for name, given in questions.items()], [], [], [])
+        asked = cls([], [Question.of(name, given) for name, given in questions.items()], [], [])
 
         def add(text: str, *, parse: bool = False) -> range:
             start = len(asked.ids)
@@ -112,8 +115,6 @@ class Asked:
                 asked.options.append((number, add(rendered({"option_id": name, **described}))))
                 add("\n")
             add("END FIELD\n")
-            given = questions[one.name].get("criteria")
-            asked.orders.append([*given] if one.kind == "choice" else [name for name, _ in one.options])
         add(END, parse=True)
         if not all(asked.spans) or not all(span for _, span in asked.options):
             raise BadInput("a question or an option has no tokens; give it a text")
@@ -121,12 +122,9 @@ class Asked:
 
     def answers(self, scores: Floats) -> dict[str, Any]:
         """The answer of each question, from the scores of all options."""
-        owners, found = np.array([number for number, _ in self.options]), {}
-        for number, one in enumerate(self.questions):
-            own = scores[owners == number].astype(np.float64)
-            p = np.exp(own - own.max())
-            found[one.name] = one.answer(p / p.sum(), self.orders[number])
-        return found
+        owners = np.array([number for number, _ in self.options])
+        each = (scores[owners == number].astype(np.float64) for number in range(len(self.questions)))
+        return {one.name: one.answer(softmax(own)) for one, own in zip(self.questions, each, strict=True)}
 
 
 def rendered(value: Any) -> str:

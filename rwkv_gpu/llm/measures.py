@@ -5,7 +5,7 @@ result.
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,11 +22,7 @@ ROWS = 64  # rows of a step if all logits are read, since logits are large
 
 def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) -> Generator[None, None, Floats]:
     """Logits of every position. [T, V]"""
-    pieces = []
-    for piece in engine.evaluate(ids, chunk_size=min(chunk_size or ROWS, ROWS)):
-        pieces += [piece] if len(piece) else []
-        yield
-    return np.concatenate(pieces)
+    return (yield from _joined(engine.evaluate(ids, chunk_size=min(chunk_size or ROWS, ROWS))))
 
 
 def logprobs(
@@ -132,8 +128,13 @@ def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> G
 
 def rows(engine: Engine, ids: Sequence[int]) -> Generator[None, None, Floats]:
     """The final hidden state of each token. [T, D]"""
+    return (yield from _joined(piece for _, piece in engine.hidden([ids])))
+
+
+def _joined(pieces: Iterable[Floats]) -> Generator[None, None, Floats]:
+    """All rows of the pieces that the steps of a text give."""
     found = []
-    for _, piece in engine.hidden([ids]):
+    for piece in pieces:
         found += [piece] if len(piece) else []
         yield
     return np.concatenate(found)

@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_SEQUENCES
 from ..errors import BadInput
@@ -30,7 +30,7 @@ class LLM(ChatMethods, GenerateMethods, MeasureMethods, OpenAIMethods):
         """Opens a model with the options of `load`."""
         super().__init__(*parts_of(own_options(OPTIONS, {"path": path, **options})))
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> NoReturn:
         raise BadInput("a model cannot be sent to another process or copied; load it in each process that uses it")
 
 

@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engine.request import check_length
 from ..errors import BadFile, BadInput
-from ..gguf.file import GGUFFile
+from ..gguf.file import GGUFFile, TensorInfo
 from ..models.tensors import CLASSIFIER, RANK
 from ..text.base import Tokenizer
 from ..text.vocabulary import read_flag, read_id, read_name
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Numbers = TypeVar("Numbers", Floats, Doubles)
 NONE, MEAN, FIRST, LAST = range(4)  # values of `pooling_type`; the next value is RANK
 PROBABLE = "qwen3", "qwen3vl"  # architectures whose scores are probabilities of labels
 NORMED_GELU = "modern-bert"  # architecture whose classifier uses GELU instead of tanh
@@ -24,13 +25,13 @@ RANK_TEMPLATE = "tokenizer.chat_template.rerank"
 
 @dataclass(frozen=True)
 class Affine:
-    """W x + b"""
+    """W x + b of a vector, or of each row"""
 
     matrix: Floats  # [out, in]
     bias: Floats | None = None
 
-    def __call__(self, x: Doubles) -> Doubles:
-        y: Doubles = self.matrix.astype(np.float64) @ x
+    def __call__(self, x: Numbers) -> Numbers:
+        y: Numbers = x @ self.matrix.T
         return y if self.bias is None else y + self.bias
 
 
@@ -166,19 +167,27 @@ class _Tensors:
         if tensor is None:
             return None
         rows = tensor.shape[0] if len(tensor.shape) == 2 else 0
-        matrix = self._values(f"{name}.weight", (rows, self._width))
+        matrix = floats_of(self._file, tensor, (rows, self._width))
         self._width = rows
         return Affine(matrix, self.vector(f"{name}.bias"))
 
     def vector(self, name: str) -> Floats | None:
-        return self._values(name, (self._width,)) if name in self._file.tensors else None
+        tensor = self._file.tensors.get(name)
+        return None if tensor is None else floats_of(self._file, tensor, (self._width,))
 
-    def _values(self, name: str, shape: tuple[int, ...]) -> Floats:
-        tensor = self._file.tensors[name]
-        if tensor.shape != shape:
-            found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
-            raise BadFile(f"{self._file.path}: tensor '{name}': {found}")
-        values = self._file.values(tensor)
-        if not np.isfinite(values).all():
-            raise BadFile(f"{self._file.path}: tensor '{name}' has numbers that are not finite")
-        return values
+
+def floats_of(file: GGUFFile, tensor: TensorInfo, shape: tuple[int, ...], *, ones: bool = False) -> Floats:
+    """Reads a tensor of this shape as finite floats. With `ones`, the file may add or leave out sizes of 1."""
+    check_shape(file, tensor, shape, ones=ones)
+    values = file.values(tensor)
+    if not np.isfinite(values).all():
+        raise BadFile(f"{file.path}: tensor '{tensor.name}' has numbers that are not finite")
+    return values.reshape(shape)
+
+
+def check_shape(file: GGUFFile, tensor: TensorInfo, shape: tuple[int, ...], *, ones: bool = False) -> None:
+    """Refuses a tensor of another shape."""
+    found, expected = ([n for n in sizes if n > 1 or not ones] for sizes in (tensor.shape, shape))
+    if found != expected:
+        sizes = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
+        raise BadFile(f"{file.path}: tensor '{tensor.name}': {sizes}")

@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..errors import BadInput, FileInUse, RwkvGpuError
 from ..gguf.scan import scan
@@ -96,10 +96,10 @@ class Repository:
                     part.unlink(missing_ok=True)
                     return
                 begun = _size(part) > 0
-                digest = self._filled(file, part, progress)
+                digest = self._fill(file, part, progress)
                 if begun and file.sha256 not in (None, digest):  # the file has changed since the part was begun
                     part.unlink()
-                    digest = self._filled(file, part, progress)
+                    digest = self._fill(file, part, progress)
                 if file.sha256 not in (None, digest):
                     part.unlink()
                     raise BadInput(
@@ -119,32 +119,30 @@ class Repository:
                 progress(min(_size(part), file.nbytes), file.nbytes)
                 time.sleep(WAIT)
 
-    def _filled(self, file: RemoteFile, path: Path, progress: Progress) -> str:
+    def _fill(self, file: RemoteFile, path: Path, progress: Progress) -> str:
         """Appends to a part until it is complete; returns its SHA-256.
 
         Without a checksum it begins again, because the file may have changed since an earlier attempt.
         """
-        with open(path, "a+b") as out:
-            return self._fill(file, out, path, progress)
-
-    def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
+        has_sum = file.sha256 is not None
 
         def connect(start: int, stop: int | None) -> Any:
             return self._get(self._url(file), start, stop)
 
-        try:
-            part = Part(out)
-            has_sum = file.sha256 is not None
-            if part.done > file.nbytes or not has_sum:
-                part.clear()
-            several = min(self._connections, -(-(file.nbytes - part.done) // PIECE))
-            transfer = Transfer(
-                connect, file.nbytes, RateLimit(self._rate), lambda done: progress(done, file.nbytes), several, has_sum
-            )
-            transfer.fill(part)
-            return part.close()
-        except (OSError, http.client.HTTPException) as error:
-            raise self._failed(error, file.path, path, kept=file.sha256 is not None) from None
+        with open(path, "a+b") as out:
+            try:
+                part = Part(out)
+                if part.done > file.nbytes or not has_sum:
+                    part.clear()
+                several = min(self._connections, -(-(file.nbytes - part.done) // PIECE))
+                pace = RateLimit(self._rate)
+                transfer = Transfer(
+                    connect, file.nbytes, pace, lambda done: progress(done, file.nbytes), several, has_sum
+                )
+                transfer.fill(part)
+                return part.close()
+            except (OSError, http.client.HTTPException) as error:
+                raise self._failed(error, file.path, path, kept=has_sum) from None
 
     def _url(self, file: RemoteFile) -> str:
         return f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"

@@ -115,7 +115,7 @@ def load(file: GGUFFile) -> Hybrid:
         return take_gated_attention(source, how, kv_heads, size, i), _take_feed(source, experts, i)
 
     blocks = list(zip(mix, [_take_feed(source, experts, i) for i in layers], strict=True))
-    if source.arch == "clef":  # llm/decisions.py reads the head, and rows of the output
+    if source.arch == "clef":  # llm/decision_head.py reads the head, and rows of the output
         source.tensors.skip("output.weight", *(name for name in file.tensors if name.startswith(OF_DECISIONS)))
         return source.model(blocks, headless=True)
     return source.model(blocks, head_layer=of_head)

@@ -3,22 +3,23 @@
 The logits are in any order, none is NaN and one is above -inf. If tokens tie, the first of them are kept.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Logits = npt.NDArray[np.floating[Any]]  # [n]
+Numbers = TypeVar("Numbers", bound=npt.NDArray[np.floating[Any]])
 Places = npt.NDArray[np.intp]
 
 SORTED_AT_ONCE = 1024  # maximum number of tokens that are sorted at once
 GROUP = 32  # logits of a group, whose maximum is found first
 
 
-def softmax(logits: Logits) -> Logits:
-    """p_i = exp(x_i) / sum(exp(x))"""
-    weights = np.exp(logits - logits.max())
-    p: Logits = weights / weights.sum(dtype=np.float64).astype(weights.dtype)
+def softmax(logits: Numbers) -> Numbers:
+    """p_i = exp(x_i) / sum(exp(x)), of a vector or of each row"""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p: Numbers = weights / weights.sum(axis=-1, keepdims=True, dtype=np.float64).astype(weights.dtype)
     return p
 
 

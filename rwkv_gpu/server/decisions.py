@@ -4,7 +4,7 @@ from functools import partial
 
 from .call import Call, Response, Whole
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import require
 from .fields import DECISIONS, honoured
 from .openai import FAMILY, model_name
 from .routes import Route, post
@@ -21,9 +21,7 @@ def routes(service: Service) -> list[Route]:
 async def decide(service: Service, call: Call) -> Response:
     """Answers questions about a state. All of them are decided together."""
     fields = honoured(call, DECISIONS)
-    for name in ("state", "questions"):
-        if name not in fields:
-            raise ApiError(400, f"{name} is missing", param=name)
+    require(fields, "state", "questions")
     tokens, answers = await service.decide(call, model_name(fields), fields["state"], fields["questions"])
     usage = {"input_tokens": tokens, "output_tokens": 0}
     return Whole({"model": call.notes["model"], "answers": answers, "usage": usage})

@@ -59,6 +59,13 @@ def shown(value: Any) -> str:
     return kinds.get(type(value)) or json.dumps(value)
 
 
+def require(fields: Mapping[str, Any], *names: str) -> None:
+    """Refuses a request without these fields."""
+    for name in names:
+        if name not in fields:
+            raise ApiError(400, f"{name} is missing", param=name)
+
+
 def typed(kind: type[T], value: Any, name: str, param: str | None = None) -> T:
     """The value of a field, which must have this type."""
     if not isinstance(value, kind):

@@ -5,7 +5,7 @@ from typing import Any
 
 from .call import Call, Response, Whole
 from .endpoint import Endpoint
-from .errors import ApiError, typed
+from .errors import ApiError, require, typed
 from .fields import RERANK, honoured
 from .openai import FAMILY, model_name
 from .routes import Route, post
@@ -26,9 +26,7 @@ async def rerank(service: Service, call: Call) -> Response:
     fields = honoured(call, RERANK)
     for_tei = "documents" not in fields and "texts" in fields
     name, shown = ("texts", "return_text") if for_tei else ("documents", "return_documents")
-    for one in ("query", name):
-        if one not in fields:
-            raise ApiError(400, f"{one} is missing", param=one)
+    require(fields, "query", name)
     documents, most = _texts(name, fields[name]), _most(fields.get("top_n"))
     shows = typed(bool, fields.get(shown, False), shown)
     ids, scores = await service.rank(call, model_name(fields), fields["query"], documents)

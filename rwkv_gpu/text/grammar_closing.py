@@ -29,7 +29,7 @@ EACH = 64  # if fewer tokens are allowed, each of them is tested
 # Bytes, sorted by how soon they end JSON: outside strings, and inside.
 OUTSIDE = b'}],ntf0123456789":-.eE+[{'
 INSIDE = b'"'
-# Inside a string that may not end yet: separators are tried first, then a byte of each kind
+# Inside a string that may not end yet, a byte of each kind is tried, and all separators
 SEPARATORS = b"@.:/-"
 LIKE = (
     *(bytes([byte]) for byte in b" _,;+=#?&%~!$*'()[]{}<>|^`"),
@@ -191,7 +191,8 @@ class Closing:
             self._mask, self._within, self._tries = b"", True, TRIES
             length = self._find(matcher)
             if length is None or length > left or not self._end:
-                self._age = 0 if not self._end else self._age
+                if not self._end:
+                    self._age = 0
                 return mask
             self._age, self._length = 0, length
         if left > FAR + 4 * self._length:

@@ -56,7 +56,7 @@ def test_scores_equal_those_of_the_publishers_layers(tmp_path):
     asked = Asked(
         [*range(LENGTH)],
         [Question(str(number), KINDS[kind], "", ()) for number, (kind, _) in enumerate(QUESTIONS)],
-        [], [span for _, span in QUESTIONS], [*OPTIONS],
+        [span for _, span in QUESTIONS], [*OPTIONS],
     )  # fmt: skip
     rows = np.zeros((353, WIDTH))
     rows[:LENGTH] = record["lexical"]
@@ -88,14 +88,14 @@ def test_rows_are_those_of_qwen35_in_pieces_and_on_a_gpu(path, adapter):
     """Qwen3.5's golden model has the same layers; its vectors are recorded from llama.cpp."""
     with rwkv_gpu.load(OWN / "tiny-qwen35.gguf", device="cpu") as llm:
         expected = llm.embed("the sea is wide")
+    answers = []
     for how in ({"device": "cpu"}, {"device": "cpu", "chunk_size": 16}, {"device": str(adapter.index)}):
         with rwkv_gpu.load(path, **how) as llm:
             np.testing.assert_allclose(llm.embed("the sea is wide"), expected, atol=1e-5)
-            found = llm.decide(STATE, ASKED)
-        first = found if how == {"device": "cpu"} else first  # noqa: F821
+            answers.append(llm.decide(STATE, ASKED))
         for name in ("where", "depth"):
-            wanted = [*first[name]["probabilities"].values()]
-            assert [*found[name]["probabilities"].values()] == pytest.approx(wanted, abs=2e-3)
+            found, wanted = ([*one[name]["probabilities"].values()] for one in (answers[-1], answers[0]))
+            assert found == pytest.approx(wanted, abs=2e-3)
 
 
 def test_the_text_has_the_parts_of_the_publishers_format(path):
